@@ -1,0 +1,1 @@
+"""Plans of jobs and the executors that run them."""

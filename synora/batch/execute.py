@@ -1,0 +1,124 @@
+"""Run one job, here and now, and turn whatever happens into a `Result`.
+
+This is the one place where an exception of a job becomes data: every executor, local or on a cluster, ends here.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from synora.batch.plan import Plan, result_path
+from synora.core.errors import JobSkipped, SynoraError
+from synora.core.files import lease
+from synora.core.job import JobSpec
+from synora.core.registry import Registry
+from synora.core.result import ErrorInfo, Provenance, Result, Status
+
+# A handler takes the job's params and a `report(phase)` callback and returns (body, device facts).
+HANDLERS = Registry("job kind", {"compute": "synora.compute.measure:run"})
+
+Report = Callable[[str], None]
+
+
+def run_job(job: JobSpec, *, attempt: int = 1, report: Report = lambda phase: None) -> Result:
+    """Run `job` in this process and return its result, whatever the outcome.
+
+    Args:
+        job: what to run.
+        attempt: recorded in the result.
+        report: called with a short text whenever the job enters a new phase.
+
+    Raises:
+        KeyboardInterrupt, SystemExit: these are the user's or the scheduler's, not the job's.
+    """
+    started_at, start = utc_now(), time.perf_counter()
+    status: Status = "ok"
+    error: ErrorInfo | None = None
+    body: dict[str, Any] | None = None
+    device: dict[str, Any] = {}
+    try:
+        body, device = HANDLERS.load(job.kind)(job.params, report)
+    except JobSkipped as reason:
+        status, error = "skipped", ErrorInfo(type="skipped", message=str(reason))
+    except Exception as failure:  # noqa: BLE001 - the job's outcome is recorded as failed, with its traceback
+        status, error = "failed", describe_exception(failure)
+    return Result(
+        job_id=job.job_id,
+        job=job,
+        attempt=attempt,
+        status=status,
+        error=error,
+        provenance=provenance(started_at, time.perf_counter() - start, device),
+        body=body,
+    )
+
+
+def describe_exception(failure: Exception) -> ErrorInfo:
+    """Turn an exception into an error record; memory exhaustion of any kind gets the type "out_of_memory"."""
+    text = " ".join(str(failure).split()) or type(failure).__name__
+    kind = type(failure).__name__
+    if isinstance(failure, MemoryError) or kind == "OutOfMemoryError" or "can't allocate memory" in text:
+        kind = "out_of_memory"
+    first_line = text if len(text) <= 300 else text[:297] + "..."
+    expected = isinstance(failure, SynoraError)
+    return ErrorInfo(
+        type=kind,
+        message=first_line if expected or kind == "out_of_memory" else f"{type(failure).__name__}: {first_line}",
+        traceback=None if expected else "".join(traceback.format_exception(failure)),
+    )
+
+
+def provenance(started_at: str, wall_seconds: float, device: dict[str, Any] | None = None) -> Provenance:
+    """Collect what is recorded beside every result; imports nothing that is not imported already, so no torch."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    import synora
+    from synora.core.machine import git_commit, machine_facts
+
+    versions = {"synora": synora.__version__, "python": platform.python_version()}
+    for package in ("torch", "numpy", "gymnasium", "ale-py"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return Provenance(
+        started_at=started_at,
+        wall_seconds=wall_seconds,
+        versions=versions,
+        git=git_commit(Path(synora.__file__).parent),
+        machine=machine_facts(),
+        device=device or {},
+    )
+
+
+def utc_now() -> str:
+    """Return the present moment in UTC, ISO 8601 with seconds."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def execute(job: JobSpec, out_dir: Path, *, attempt: int = 1, report: Report = lambda phase: None) -> Result:
+    """Run `job` and write its result below `out_dir`; only one live process may do so at a time.
+
+    Raises:
+        FileError: another live process is at the same job, or the result cannot be written.
+    """
+    path = result_path(out_dir, job)
+    with lease(path):
+        result = run_job(job, attempt=attempt, report=report)
+        result.write(path)
+    return result
+
+
+class InProcessExecutor:
+    """Runs jobs one after another in this process: for debugging, and for one job inside an array task."""
+
+    def run(self, plan: Plan, out_dir: Path) -> Iterator[Result]:
+        """Yield the result of each job as it finishes, in plan order."""
+        for job in plan.jobs:
+            yield execute(job, out_dir)

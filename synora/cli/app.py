@@ -1,0 +1,109 @@
+"""The command tree, and the one place where errors become a line on stderr and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer.exceptions import Abort, TyperException
+
+from synora.cli.sweep import sweep
+from synora.core.errors import EXIT_FAILED, EXIT_OK, SynoraError
+
+EXIT_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="synora",
+    help="Train, benchmark and measure world-model reinforcement-learning agents.",
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("sweep")(sweep)
+
+
+@app.command("run-job")
+def run_job(
+    plan: Annotated[Path, typer.Option("--plan", help="Plan file (JSON) that holds the job.")],
+    index: Annotated[int, typer.Option("--index", help="Place of the job in the plan, from 0.")],
+    out_dir: Annotated[
+        Path | None, typer.Option("--out-dir", "--out_dir", help="Where jobs/ID.json goes; default: the plan's folder.")
+    ] = None,
+    attempt: Annotated[int, typer.Option("--attempt", min=1, help="Recorded in the result.")] = 1,
+) -> int:
+    """Run one job of a plan in this process and write its result; every executor ends here."""
+    from synora.batch.execute import execute
+    from synora.batch.plan import Plan, result_path
+    from synora.core.files import require_writable_folder
+
+    job = Plan.read(plan).job(index)
+    folder = require_writable_folder(out_dir if out_dir is not None else plan.parent)
+    result = execute(job, folder, attempt=attempt, report=lambda phase: print(f"{job.name}: {phase}", file=sys.stderr))
+    print(f"{result.status}: {result_path(folder, job)}")
+    if result.error is not None:
+        print(f"synora: {job.name} {result.status}: {result.error.message}", file=sys.stderr)
+    return EXIT_OK if result.status in {"ok", "skipped"} else EXIT_FAILED
+
+
+@app.command("doctor")
+def doctor(
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
+    out_dir: Annotated[
+        Path, typer.Option("--out-dir", "--out_dir", help="Results folder whose writability is checked.")
+    ] = Path("results"),
+) -> int:
+    """Check this machine: torch and devices, Atari, bsuite, video, display, SLURM, containers, results folder."""
+    from synora.cli.doctor import doctor as check
+
+    return check(json_output, out_dir)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from synora import __version__
+
+        print(f"synora {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Train, benchmark and measure world-model reinforcement-learning agents."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code: 0 done, 1 failed work, 2 bad usage, 130 interrupted.
+
+    Args:
+        arguments: without the program's name; default `sys.argv[1:]`.
+    """
+    try:
+        code = app(list(sys.argv[1:] if arguments is None else arguments), prog_name="synora", standalone_mode=False)
+        sys.stdout.flush()
+    except TyperException as error:
+        if error.format_message():  # a bare `synora` has shown its help already
+            _complain(error.format_message())
+        return error.exit_code
+    except SynoraError as error:
+        _complain(str(error))
+        return error.exit_code
+    except (KeyboardInterrupt, Abort):
+        _complain("interrupted.")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`| head`) has left; keep the interpreter from complaining about the same at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+    return int(code or EXIT_OK)
+
+
+def _complain(message: str) -> None:
+    print(f"synora: error: {' '.join(message.split())}", file=sys.stderr)

@@ -1,0 +1,257 @@
+"""`synora sweep`: plan the chosen bench cases, run them, print and write the reports."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from synora.core.errors import EXIT_FAILED, EXIT_OK, UsageError
+
+if TYPE_CHECKING:
+    from synora.batch.local import LocalPool
+    from synora.batch.plan import Plan
+    from synora.compute.case import BenchCase
+    from synora.core.result import Result
+
+DEFAULT_OUT_DIR = Path("results/model_benchmarks")
+MEMORY_SHARE = 0.9
+PRELOAD = ("synora.compute.preload",)
+
+
+class Preset(StrEnum):
+    """Sizes of the sweep."""
+
+    TINY = "tiny"
+    SMALL = "small"
+    PAPER = "paper"
+
+
+class Precision(StrEnum):
+    """Number formats of the sweep."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+
+
+def sweep(
+    preset: Annotated[Preset, typer.Option(help="Batch, length, width and depth; paper: the models' own.")] = Preset.TINY,
+    models: Annotated[
+        list[str] | None, typer.Option("--models", metavar="A,B", help="Only these cases, heavy ones included.")
+    ] = None,
+    family: Annotated[list[str] | None, typer.Option("--family", metavar="A,B", help="Only these families.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Add the heavy tier.")] = False,
+    list_only: Annotated[bool, typer.Option("--list", help="Print the cases that would run, and stop.")] = False,
+    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda|cuda:N", help="Only auto falls back to the CPU.")] = "auto",
+    dtype: Annotated[Precision, typer.Option(help="fp32, or what autocast computes in.")] = Precision.FP32,
+    no_backward: Annotated[bool, typer.Option("--no-backward", help="Measure the forward pass only.")] = False,
+    batch_size: Annotated[int | None, typer.Option("--batch-size", min=1, help="Instead of the preset's.")] = None,
+    seq_len: Annotated[int | None, typer.Option("--seq-len", min=1, help="Time steps, instead of the preset's.")] = None,
+    image_size: Annotated[int | None, typer.Option("--image-size", min=1, help="Pixels, instead of the preset's.")] = None,
+    warmup: Annotated[int | None, typer.Option(min=1, help="Calls before timing; more until stable, at most 4x.")] = None,
+    iters: Annotated[int | None, typer.Option(min=1, help="Timed calls.")] = None,
+    compile_module: Annotated[bool, typer.Option("--compile", help="Run modules through torch.compile.")] = False,
+    tf32: Annotated[bool, typer.Option("--tf32", help="Allow TF32 in fp32; otherwise fp32 is IEEE fp32.")] = False,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; default: all this process may use.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seeds weights and synthetic inputs.")] = 0,
+    case_timeout: Annotated[float, typer.Option("--case-timeout", help="Seconds after which a case fails.")] = 900.0,
+    memory_limit: Annotated[
+        float | None, typer.Option("--memory-limit", metavar="GIB", help="A case above it fails; default: 90 % of memory.")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if any case failed.")] = False,
+    out_dir: Annotated[
+        Path, typer.Option("--out-dir", "--out_dir", help="Where model_benchmarks.{json,csv,md,tex} go.")
+    ] = DEFAULT_OUT_DIR,
+    cases: Annotated[
+        Path | None, typer.Option("--cases", metavar="FILE", help="Python file whose CASES to measure; default: built in.")
+    ] = None,
+) -> int:
+    """Measure parameters, FLOPs, latency, throughput and memory of models on synthetic tensors."""
+    from synora.compute.catalog import load_cases, select_cases
+
+    source = str(cases.resolve()) if cases is not None else None
+    available = load_cases(source)
+    chosen = select_cases(available, models=_names(models, "--models"), families=_names(family, "--family"), heavy=everything)
+    if list_only:
+        unfiltered = not models and not family
+        print_cases(available if unfiltered else chosen)
+        return EXIT_OK
+    return run_sweep(
+        chosen,
+        out_dir=out_dir,
+        device=device,
+        case_timeout=case_timeout,
+        memory_limit=memory_limit,
+        strict=strict,
+        preset=preset.value,
+        overrides={"batch_size": batch_size, "seq_len": seq_len, "image_size": image_size},
+        warmup=warmup,
+        iters=iters,
+        source=source,
+        dtype=dtype.value,
+        backward=not no_backward,
+        compile=compile_module,
+        tf32=tf32,
+        threads=threads,
+        seed=seed,
+    )
+
+
+def run_sweep(
+    cases: Sequence[BenchCase],
+    *,
+    out_dir: Path,
+    device: str,
+    case_timeout: float,
+    memory_limit: float | None,
+    strict: bool,
+    threads: int | None,
+    **settings: Any,
+) -> int:
+    """Validate everything, then run the cases one after another and report; returns the exit code."""
+    from synora.batch.local import JobEvent, LocalPool
+    from synora.batch.plan import Plan
+    from synora.compute.settings import make_jobs
+    from synora.core.files import require_writable_folder
+    from synora.core.machine import available_cpus, check_device_name, memory_limit_bytes
+
+    settings["threads"] = threads or available_cpus()
+    check_device_name(device)
+    make_jobs(cases, device="cpu", **settings)  # every other value is checked before torch is loaded for the device
+    require_writable_folder(out_dir)
+    # Idle OpenMP threads that spin steal the time of the ones that work, on any shared machine.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if memory_limit is not None and memory_limit <= 0:
+        raise UsageError(f"--memory-limit must be above 0 GiB (got {memory_limit:g}).")
+    from synora.cli.progress import PlanProgress
+
+    progress = PlanProgress(len(cases))
+
+    def show(event: JobEvent) -> None:
+        progress.phase(event.job.name, event.phase)
+
+    limit = int(memory_limit * 2**30) if memory_limit is not None else int(MEMORY_SHARE * memory_limit_bytes())
+    pool = LocalPool(timeout=case_timeout, memory_limit=limit, preload=PRELOAD, on_event=show)
+    signal.signal(signal.SIGTERM, _interrupt)
+    with progress:
+        progress.phase("torch", "loading")
+        name, facts = _resolve_device(pool, device)
+        plan = Plan.of(make_jobs(cases, device=name, **settings))
+        results = _run(pool, plan, out_dir, facts, progress)
+    from synora.compute.report import as_text
+
+    print(as_text(results))
+    print(f"\nReports: {out_dir / 'model_benchmarks'}.{{json,csv,md,tex}}")
+    failed = [result for result in results if result.status not in {"ok", "skipped"}]
+    for result in results:
+        if result.error is not None:
+            print(f"synora: {result.job.name} {result.status}: {result.error.message}", file=sys.stderr)
+    return EXIT_FAILED if failed and strict else EXIT_OK
+
+
+def print_cases(cases: Sequence[BenchCase]) -> None:
+    """Print what would run, one line a case."""
+    from tabulate import tabulate
+
+    rows = [[case.name, case.family, "heavy (--all)" if case.heavy else "core", case.description] for case in cases]
+    print(tabulate(rows, ("model", "family", "tier", "what is measured"), tablefmt="simple"))
+
+
+def _run(pool: LocalPool, plan: Plan, out_dir: Path, facts: dict[str, Any], progress: Any) -> list[Result]:
+    """Run the plan; the reports are rewritten after every case, so that what is measured is never lost."""
+    from synora.batch.execute import utc_now
+    from synora.compute.report import write_reports
+
+    run_dir = _new_run_dir(out_dir, utc_now())
+    plan.write(run_dir / "plan.json")
+    metadata = {"started_at": utc_now(), "command": shlex.join(sys.argv), **facts}
+    results: list[Result] = []
+    for result in pool.run(plan, run_dir):
+        results.append(result)
+        progress.finished(result, _headline(result))
+        write_reports(out_dir, results, metadata, complete=len(results) == len(plan.jobs))
+    write_reports(run_dir, results, metadata, complete=True)
+    return results
+
+
+def _headline(result: Result) -> str:
+    """Return the figure of a finished case that fits on a line."""
+    if result.body is None:
+        return result.error.message if result.error else "no result"
+    modes: Any = result.body["modes"]
+    name, mode = list(modes.items())[-1]
+    return f"{name.replace('_', ' ')} {mode['timing']['median_ms']:.4g} ms, R {mode['R']:.3g}"
+
+
+def _resolve_device(pool: LocalPool, device: str) -> tuple[str, dict[str, Any]]:
+    """Ask a child process what torch sees, and turn the device name into one that exists there.
+
+    Raises:
+        UsageError: CUDA was asked for and torch cannot use it; the message says what torch sees.
+    """
+    from synora.core.machine import machine_facts
+    from synora.core.result import Provenance  # noqa: F401 - fails early on a broken install
+
+    answer: Any = pool.call(_Probe(device))
+    if "error" in answer:
+        raise UsageError(answer["error"])
+    name = str(answer["device"])
+    facts = {
+        "device": name,
+        **answer["facts"],
+        "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
+        "machine": machine_facts(),
+    }
+    return name, facts
+
+
+class _Probe:
+    """Resolves a device name in a child process; a class, because the child receives it pickled."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+
+    def __call__(self) -> dict[str, Any]:
+        from synora.runtime.device import device_facts, resolve_device
+
+        try:
+            found = resolve_device(self.device)
+        except UsageError as error:
+            return {"error": str(error)}
+        return {"device": str(found), "facts": device_facts(found)}
+
+
+def _new_run_dir(out_dir: Path, moment: str) -> Path:
+    """Create and return a folder for this run alone; a second run in the same second gets a number."""
+    stamp = moment.replace("-", "").replace(":", "").replace("+0000", "Z")
+    for number in range(1000):
+        folder = out_dir / "runs" / (stamp if number == 0 else f"{stamp}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return folder
+    raise UsageError(f"{out_dir / 'runs'} already holds 1000 runs of this second; choose another --out-dir.")
+
+
+def _names(values: Sequence[str] | None, flag: str) -> list[str]:
+    """Split comma-separated names, which may also be given by repeating the flag."""
+    if values is None:
+        return []
+    names = [name.strip() for value in values for name in value.split(",") if name.strip()]
+    if not names:
+        raise UsageError(f"{flag} needs at least one name; see --list.")
+    return names
+
+
+def _interrupt(signum: int, frame: object) -> None:
+    """Let SIGTERM end the sweep as Ctrl-C does: children killed, finished rows already on disk."""
+    raise KeyboardInterrupt

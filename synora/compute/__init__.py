@@ -1,0 +1,1 @@
+"""The compute sweep: parameters, FLOPs, latency, throughput and memory of models on synthetic tensors."""

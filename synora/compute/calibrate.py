@@ -1,0 +1,87 @@
+"""What the machine can do at this moment: matrix products timed in the same run as the case.
+
+Two figures: the time of one 2048-cube float32 product, of which every step's time is given as a multiple R (so that
+figures from different machines compare), and the best FLOP/s of a large product in the run's own precision, the ceiling
+that the achieved FLOP/s are a share of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from synora.runtime.device import set_fp32_precision
+from synora.runtime.timing import Clock, time_once
+
+REFERENCE_SIZE = 2048
+CUDA_CEILING_SIZE = 8192
+REPEATS = 3
+PROBE_SIZE = 512
+SLOW_PROBE_MS = 20.0
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The machine's speed.
+
+    Attributes:
+        reference_ms: time of one 2048 x 2048 x 2048 IEEE float32 product, ms.
+        flops_per_second: best rate of a square product in the run's precision.
+        size: of that square product.
+        dtype: the precision of that product.
+    """
+
+    reference_ms: float
+    flops_per_second: float
+    size: int
+    dtype: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures JSON-ready."""
+        return asdict(self)
+
+
+def calibrate(device: torch.device, dtype: str, tf32: bool, clock: Clock) -> Ceiling:
+    """Time the products now.
+
+    Args:
+        device: where.
+        dtype: "fp32", "bf16" or "fp16": the precision of the ceiling.
+        tf32: whether fp32 products of the run may use TF32 (the reference product never does).
+        clock: of the device.
+    """
+    set_fp32_precision(False)
+    reference = _product_ms(device, torch.float32, REFERENCE_SIZE, clock)
+    set_fp32_precision(tf32)
+    if dtype == "fp32" and not tf32 and device.type != "cuda":
+        size, best = REFERENCE_SIZE, reference
+    else:
+        size = _ceiling_size(device, DTYPES[dtype], clock)
+        best = _product_ms(device, DTYPES[dtype], size, clock)
+    return Ceiling(reference, 2 * size**3 / (best / 1e3), size, dtype)
+
+
+def best_of(first: Ceiling, second: Ceiling) -> Ceiling:
+    """Join the calibrations before and after a case: the mean reference, the higher ceiling."""
+    faster = max(first, second, key=lambda ceiling: ceiling.flops_per_second)
+    mean = (first.reference_ms + second.reference_ms) / 2
+    return Ceiling(mean, faster.flops_per_second, faster.size, faster.dtype)
+
+
+def _ceiling_size(device: torch.device, dtype: torch.dtype, clock: Clock) -> int:
+    """Choose a product large enough to fill the machine, small enough where the precision is emulated slowly."""
+    if device.type == "cuda":
+        return CUDA_CEILING_SIZE
+    return PROBE_SIZE if _product_ms(device, dtype, PROBE_SIZE, clock) > SLOW_PROBE_MS else REFERENCE_SIZE
+
+
+def _product_ms(device: torch.device, dtype: torch.dtype, size: int, clock: Clock) -> float:
+    """Return the fastest of a few square products in ms: interference only ever adds time."""
+    left = torch.ones(size, size, device=device, dtype=dtype)
+    right = torch.ones(size, size, device=device, dtype=dtype)
+    out = torch.empty(size, size, device=device, dtype=dtype)
+    times = [time_once(lambda: torch.mm(left, right, out=out), clock) for _ in range(REPEATS + 1)]
+    return min(times[1:])

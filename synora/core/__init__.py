@@ -1,0 +1,1 @@
+"""The torch-free floor: errors, files, config, registry, job specs and results."""

@@ -1,0 +1,164 @@
+"""The config layer: typed, strict, assignable, composed from presets, a YAML file and overrides.
+
+A config class declares its fields with types and bounds; `compose` layers
+preset values < YAML file < `key=value` overrides, later layers winning, except that the preset named last in that order
+is the one applied. Nothing here executes code that a file brings.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from synora.core.errors import ConfigError, closest
+
+
+class Config(BaseModel):
+    """Base of every config: unknown fields and wrong types are errors, and fields can be assigned afterwards.
+
+    Subclasses list their named sizes in `PRESETS`; `Sub.compose(preset="tiny", overrides=["seed=1"])` builds one.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, validate_assignment=True, validate_default=True, allow_inf_nan=False)
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise _explain(type(self), error) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        try:
+            super().__setattr__(name, value)
+        except ValidationError as error:
+            raise _explain(type(self), error) from None
+
+    @classmethod
+    def compose(
+        cls,
+        *,
+        file: str | os.PathLike[str] | None = None,
+        preset: str | None = None,
+        overrides: Iterable[str] | Mapping[str, Any] = (),
+    ) -> Self:
+        """Build a config from layers.
+
+        Args:
+            file: a YAML mapping of field names; it may name a `preset` to start from.
+            preset: a name in `PRESETS`; wins over the file's `preset`.
+            overrides: `key=value` texts (values parsed as YAML, so `1e-4`, `true`, `[1, 2]` work) or a mapping; a
+                `preset` among them wins over the other two.
+
+        Raises:
+            ConfigError: unknown key or preset, wrong type, value out of bounds, unreadable file. One line, with the
+                closest match.
+        """
+        from_file = read_yaml_mapping(file) if file is not None else {}
+        given = dict(overrides) if isinstance(overrides, Mapping) else parse_overrides(overrides)
+        chosen = given.get("preset", preset or from_file.get("preset"))
+        values: dict[str, Any] = {}
+        if chosen is not None:
+            values.update(cls.preset_values(chosen))
+        layers = {**from_file, **given}
+        layers.pop("preset", None)
+        values.update(layers)
+        if chosen is not None and "preset" in cls.model_fields:
+            values["preset"] = chosen
+        try:
+            # JSON mode stays strict, but takes a YAML list where the field is a tuple.
+            return cls.model_validate_json(json.dumps(values, default=str))
+        except ValidationError as error:
+            raise _explain(cls, error) from None
+
+    @classmethod
+    def preset_values(cls, preset: str) -> Mapping[str, Any]:
+        """Return the field values of a named preset.
+
+        Raises:
+            ConfigError: the preset does not exist.
+        """
+        if preset not in cls.PRESETS:
+            match = closest(str(preset), cls.PRESETS)
+            guess = f" Did you mean {match!r}?" if match else ""
+            raise ConfigError(
+                f"unknown preset {preset!r} for {cls.__name__}.{guess} Allowed: {', '.join(cls.PRESETS) or '(none)'}."
+            )
+        return cls.PRESETS[preset]
+
+    def to_yaml(self) -> str:
+        """Return the composed config as YAML that `compose(file=…)` reads back to an equal config."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+def read_yaml_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a YAML file that holds one mapping; safe loading only.
+
+    Raises:
+        ConfigError: missing, unreadable, not YAML, or not a mapping.
+    """
+    try:
+        content = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_Loader)
+    except OSError as error:
+        raise ConfigError(f"cannot read config file {str(path)!r}: {error.strerror or error}.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        first_line = " ".join(str(error).split())
+        raise ConfigError(f"config file {str(path)!r} is not valid YAML: {first_line}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        raise ConfigError(f"config file {str(path)!r} must hold a mapping of field names to values.")
+    return content
+
+
+def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
+    """Turn `key=value` texts into a mapping, values read as YAML scalars or lists.
+
+    Raises:
+        ConfigError: a text without `=`, with an empty key, or whose value is not YAML.
+    """
+    values: dict[str, Any] = {}
+    for text in texts:
+        key, separator, raw = text.partition("=")
+        if not separator or not key.strip():
+            raise ConfigError(f"override {text!r} is not of the form key=value.")
+        try:
+            values[key.strip()] = yaml.load(raw, Loader=_Loader)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"override {text!r}: the value is not valid YAML ({error}).") from error
+    return values
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, reading `1e-4` as a number (YAML 1.1 demands a dot there, which nobody writes)."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9_]+)[eE][-+]?[0-9]+$"),
+    list("-+0123456789."),
+)
+
+
+def _explain(cls: type[BaseModel], error: ValidationError) -> ConfigError:
+    """Turn pydantic's report into one line that names the field, the value and what is allowed."""
+    problems = []
+    for item in error.errors(include_url=False):
+        field = ".".join(str(part) for part in item["loc"]) or cls.__name__
+        if item["type"] in {"extra_forbidden", "no_such_attribute"}:
+            match = closest(str(item["loc"][-1]), cls.model_fields)
+            guess = f" Did you mean {match!r}?" if match else f" Allowed: {', '.join(cls.model_fields)}."
+            problems.append(f"unknown field {field!r}.{guess}")
+        elif item["type"] == "missing":
+            problems.append(f"field {field!r} is required.")
+        else:
+            problems.append(f"field {field!r}: {item['msg'].removeprefix('Value error, ')} (got {item['input']!r}).")
+    return ConfigError(f"{cls.__name__}: " + " ".join(problems))

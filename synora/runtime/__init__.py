@@ -1,0 +1,1 @@
+"""The floor that stands on torch: devices, seeding, timing, checkpoints, replay and the training loop."""
