@@ -128,8 +128,8 @@ installed_torch() {
   TORCH_VERSION='' TORCH_LABEL='' TORCH_BUILD=''
   for site in "$1"/lib/python*/site-packages "$1"/Lib/site-packages; do
     [ -f "$site/torch/version.py" ] || continue
-    # The metadata name decides: it is what uv compares. A wheel of PyPI is named 2.9.0 there, and
-    # calls itself 2.9.0+cu128 in version.py.
+    # The metadata's name decides: it is what uv compares. A wheel of the default index is 2.9.0
+    # there, and calls itself 2.9.0+cu128 in version.py.
     for file in "$site"/torch-*.dist-info "$site"/torch-*.egg-info; do
       [ -e "$file" ] || continue
       file=${file##*/torch-}

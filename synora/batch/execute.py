@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from synora.batch.plan import Plan, result_path
 from synora.core.errors import JobSkipped, SynoraError
 from synora.core.files import lease
@@ -37,30 +39,41 @@ def run_job(job: JobSpec, *, attempt: int = 1, report: Report = lambda phase: No
         KeyboardInterrupt, SystemExit: these are the user's or the scheduler's, not the job's.
     """
     started_at, start = utc_now(), time.perf_counter()
-    status: Status = "ok"
-    error: ErrorInfo | None = None
-    body: dict[str, Any] | None = None
-    device: dict[str, Any] = {}
+
+    def outcome(
+        status: Status,
+        error: ErrorInfo | None = None,
+        body: dict[str, Any] | None = None,
+        device: dict[str, Any] | None = None,
+    ) -> Result:
+        seconds = time.perf_counter() - start
+        return Result(
+            job_id=job.job_id,
+            job=job,
+            attempt=attempt,
+            status=status,
+            error=error,
+            provenance=provenance(started_at, seconds, device),
+            body=body,
+        )
+
     try:
         body, device = HANDLERS.load(job.kind)(job.params, report)
+        try:
+            return outcome("ok", body=body, device=device)
+        except ValidationError as invalid:
+            first = invalid.errors(include_url=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise SynoraError(f"the job returned what no result may hold: {where}: {first['msg']}.") from invalid
     except JobSkipped as reason:
-        status, error = "skipped", ErrorInfo(type="skipped", message=str(reason))
+        return outcome("skipped", ErrorInfo(type="skipped", message=_one_line(str(reason))))
     except Exception as failure:  # noqa: BLE001 - the job's outcome is recorded as failed, with its traceback
-        status, error = "failed", describe_exception(failure)
-    return Result(
-        job_id=job.job_id,
-        job=job,
-        attempt=attempt,
-        status=status,
-        error=error,
-        provenance=provenance(started_at, time.perf_counter() - start, device),
-        body=body,
-    )
+        return outcome("failed", describe_exception(failure))
 
 
 def describe_exception(failure: Exception) -> ErrorInfo:
     """Turn an exception into an error record; memory exhaustion of any kind gets the type "out_of_memory"."""
-    text = " ".join(str(failure).split()) or type(failure).__name__
+    text = _one_line(str(failure)) or type(failure).__name__
     kind = type(failure).__name__
     if isinstance(failure, MemoryError) or kind == "OutOfMemoryError" or "can't allocate memory" in text:
         kind = "out_of_memory"
@@ -69,8 +82,17 @@ def describe_exception(failure: Exception) -> ErrorInfo:
     return ErrorInfo(
         type=kind,
         message=first_line if expected or kind == "out_of_memory" else f"{type(failure).__name__}: {first_line}",
-        traceback=None if expected else "".join(traceback.format_exception(failure)),
+        traceback=None if expected else _unicode("".join(traceback.format_exception(failure))),
     )
+
+
+def _one_line(text: str) -> str:
+    return " ".join(_unicode(text).split())
+
+
+def _unicode(text: str) -> str:
+    """Escape what UTF-8 cannot hold: half characters, as in the names of files that are not UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def provenance(started_at: str, wall_seconds: float, device: dict[str, Any] | None = None) -> Provenance:

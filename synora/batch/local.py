@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import io
 import multiprocessing
 import os
 import signal
@@ -17,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
@@ -28,6 +30,7 @@ from synora.core.job import JobSpec
 from synora.core.result import ErrorInfo, Result, Status
 
 POLL_SECONDS = 0.1
+PHASES_PER_LOOK = 50  # so that a job that reports without pause cannot keep the pool from enforcing its limits
 PR_SET_PDEATHSIG = 1
 
 
@@ -51,6 +54,7 @@ class _Running:
     started_at: str = field(default_factory=utc_now)
     started: float = field(default_factory=time.perf_counter)
     phase: str = "starting"
+    silent: bool = False  # its end of the channel is closed: waiting for more would spin
     verdict: ErrorInfo | None = None  # set when the pool itself kills the child
 
     @property
@@ -104,7 +108,9 @@ class LocalPool:
         try:
             while waiting or running:
                 while waiting and len(running) < self._jobs:
-                    running.append(self._start(*waiting.pop(), out_dir))
+                    child = self._start(*waiting.pop(), out_dir)
+                    running.append(child)
+                    self._on_event(JobEvent(child.index, child.job, child.phase))
                 for child in self._ended(running):
                     running.remove(child)
                     yield self._finish(child, out_dir)
@@ -135,17 +141,21 @@ class LocalPool:
         return value
 
     def _start(self, index: int, job: JobSpec, out_dir: Path) -> _Running:
+        path = result_path(out_dir, job)
+        try:
+            path.unlink(missing_ok=True)  # what an earlier run left is never taken for this one's outcome
+        except OSError as error:
+            raise FileError(f"cannot replace {path}: {error.strerror or error}. Choose another folder.") from error
         receiver, sender = self._context.Pipe(duplex=False)
-        result_path(out_dir, job).unlink(missing_ok=True)
         process = self._context.Process(target=_run_in_child, args=(job.model_dump_json(), str(out_dir), sender))
         process.start()
         sender.close()
-        self._on_event(JobEvent(index, job, "starting"))
         return _Running(index, job, process, receiver)
 
     def _ended(self, running: list[_Running]) -> list[_Running]:
         """Wait a moment, pass on phases, enforce limits; return the children that are gone."""
-        wait([child.process.sentinel for child in running] + [child.channel for child in running], POLL_SECONDS)
+        channels = [child.channel for child in running if not child.silent]
+        wait([child.process.sentinel for child in running] + channels, POLL_SECONDS)
         for child in running:
             self._read_phases(child)
             if child.verdict is None and child.process.is_alive():
@@ -155,10 +165,15 @@ class LocalPool:
         return [child for child in running if not child.process.is_alive()]
 
     def _read_phases(self, child: _Running) -> None:
-        with contextlib.suppress(EOFError, OSError):  # a dead child's end of the pipe is closed: nothing more to read
-            while child.channel.poll():
+        for _ in range(PHASES_PER_LOOK):
+            try:
+                if not child.channel.poll():
+                    return
                 child.phase = child.channel.recv()
-                self._on_event(JobEvent(child.index, child.job, child.phase))
+            except (EOFError, OSError):  # the child is dead, or has closed its descriptors
+                child.silent = True
+                return
+            self._on_event(JobEvent(child.index, child.job, child.phase))
 
     def _over_limit(self, child: _Running) -> ErrorInfo | None:
         if self._timeout is not None and child.seconds > self._timeout:
@@ -178,12 +193,13 @@ class LocalPool:
 
     def _finish(self, child: _Running, out_dir: Path) -> Result:
         """Return the result the child wrote, or write one that says how it died."""
-        child.process.join()
+        _kill(child)  # it is gone; what it started and left behind must not disturb the next job
         self._read_phases(child)
         child.channel.close()
         path = result_path(out_dir, child.job)
         if child.verdict is None and child.process.exitcode == 0:
-            return Result.read(path)
+            with contextlib.suppress(FileError):  # left with os._exit(0): no result
+                return Result.read(path)
         error = child.verdict or _describe_death(child, _log_path(out_dir, child.job))
         status: Status = "timeout" if error.type == "timeout" else "failed"
         result = Result(
@@ -234,12 +250,29 @@ def _become_a_good_child(log: Path) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         with contextlib.suppress(OSError):  # not allowed in some sandboxes; the pool's own limit still holds
             Path("/proc/self/oom_score_adj").write_text("1000")
+        _let_go_of_the_fork_server()
     log.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)
+    for stream in (sys.stdout, sys.stderr):  # a killed job's last words are in the log, too
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
     faulthandler.enable()
+
+
+def _let_go_of_the_fork_server() -> None:
+    """Close this child's copy of the pipe whose closing tells the fork server that the pool's process is gone.
+
+    multiprocessing hands a copy to every child, so the server, and with it our parent-death signal, would wait for
+    the children themselves.
+    """
+    server = getattr(forkserver, "_forkserver", None)
+    descriptor = getattr(server, "_forkserver_alive_fd", None)
+    if server is not None and descriptor is not None:
+        server._forkserver_alive_fd = None
+        os.close(descriptor)
 
 
 def _kill(child: _Running) -> None:
@@ -276,4 +309,6 @@ def _describe_death(child: _Running, log: Path) -> ErrorInfo:
             type=f"signal:{name}",
             message=f"died of {name} during: {child.phase}. Its stack is in {log}.",
         )
-    return ErrorInfo(type="died", message=f"left with exit code {code} during: {child.phase}. Its output is in {log}.")
+    return ErrorInfo(
+        type="died", message=f"left with exit code {code} and no result during: {child.phase}. Its output is in {log}."
+    )

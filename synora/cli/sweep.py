@@ -18,6 +18,7 @@ from synora.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 if TYPE_CHECKING:
     from synora.batch.local import LocalPool
     from synora.batch.plan import Plan
+    from synora.cli.progress import PlanProgress
     from synora.compute.case import BenchCase
     from synora.core.result import Result
 
@@ -43,20 +44,30 @@ class Precision(StrEnum):
 
 
 def sweep(
-    preset: Annotated[Preset, typer.Option(help="Batch, length, width and depth; paper: the models' own.")] = Preset.TINY,
+    preset: Annotated[
+        Preset, typer.Option(help="Batch, length, width and depth; paper: the models' own.")
+    ] = Preset.TINY,
     models: Annotated[
         list[str] | None, typer.Option("--models", metavar="A,B", help="Only these cases, heavy ones included.")
     ] = None,
     family: Annotated[list[str] | None, typer.Option("--family", metavar="A,B", help="Only these families.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Add the heavy tier.")] = False,
     list_only: Annotated[bool, typer.Option("--list", help="Print the cases that would run, and stop.")] = False,
-    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda|cuda:N", help="Only auto falls back to the CPU.")] = "auto",
+    device: Annotated[
+        str, typer.Option(metavar="auto|cpu|cuda|cuda:N", help="Only auto falls back to the CPU.")
+    ] = "auto",
     dtype: Annotated[Precision, typer.Option(help="fp32, or what autocast computes in.")] = Precision.FP32,
     no_backward: Annotated[bool, typer.Option("--no-backward", help="Measure the forward pass only.")] = False,
     batch_size: Annotated[int | None, typer.Option("--batch-size", min=1, help="Instead of the preset's.")] = None,
-    seq_len: Annotated[int | None, typer.Option("--seq-len", min=1, help="Time steps, instead of the preset's.")] = None,
-    image_size: Annotated[int | None, typer.Option("--image-size", min=1, help="Pixels, instead of the preset's.")] = None,
-    warmup: Annotated[int | None, typer.Option(min=1, help="Calls before timing; more until stable, at most 4x.")] = None,
+    seq_len: Annotated[
+        int | None, typer.Option("--seq-len", min=1, help="Time steps, instead of the preset's.")
+    ] = None,
+    image_size: Annotated[
+        int | None, typer.Option("--image-size", min=1, help="Pixels, instead of the preset's.")
+    ] = None,
+    warmup: Annotated[
+        int | None, typer.Option(min=1, help="Calls before timing; more until stable, at most 4x.")
+    ] = None,
     iters: Annotated[int | None, typer.Option(min=1, help="Timed calls.")] = None,
     compile_module: Annotated[bool, typer.Option("--compile", help="Run modules through torch.compile.")] = False,
     tf32: Annotated[bool, typer.Option("--tf32", help="Allow TF32 in fp32; otherwise fp32 is IEEE fp32.")] = False,
@@ -64,14 +75,16 @@ def sweep(
     seed: Annotated[int, typer.Option(min=0, help="Seeds weights and synthetic inputs.")] = 0,
     case_timeout: Annotated[float, typer.Option("--case-timeout", help="Seconds after which a case fails.")] = 900.0,
     memory_limit: Annotated[
-        float | None, typer.Option("--memory-limit", metavar="GIB", help="A case above it fails; default: 90 % of memory.")
+        float | None,
+        typer.Option("--memory-limit", metavar="GIB", help="A case above it fails; default: 90 % of memory."),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if any case failed.")] = False,
     out_dir: Annotated[
         Path, typer.Option("--out-dir", "--out_dir", help="Where model_benchmarks.{json,csv,md,tex} go.")
     ] = DEFAULT_OUT_DIR,
     cases: Annotated[
-        Path | None, typer.Option("--cases", metavar="FILE", help="Python file whose CASES to measure; default: built in.")
+        Path | None,
+        typer.Option("--cases", metavar="FILE", help="Python file whose CASES to measure; default: built in."),
     ] = None,
 ) -> int:
     """Measure parameters, FLOPs, latency, throughput and memory of models on synthetic tensors."""
@@ -79,7 +92,9 @@ def sweep(
 
     source = str(cases.resolve()) if cases is not None else None
     available = load_cases(source)
-    chosen = select_cases(available, models=_names(models, "--models"), families=_names(family, "--family"), heavy=everything)
+    chosen = select_cases(
+        available, models=_names(models, "--models"), families=_names(family, "--family"), heavy=everything
+    )
     if list_only:
         unfiltered = not models and not family
         print_cases(available if unfiltered else chosen)
@@ -145,7 +160,7 @@ def run_sweep(
         progress.phase("torch", "loading")
         name, facts = _resolve_device(pool, device)
         plan = Plan.of(make_jobs(cases, device=name, **settings))
-        results = _run(pool, plan, out_dir, facts, progress)
+        results = _run(pool, plan, out_dir, _metadata(name, facts, settings), progress)
     from synora.compute.report import as_text
 
     print(as_text(results))
@@ -165,14 +180,12 @@ def print_cases(cases: Sequence[BenchCase]) -> None:
     print(tabulate(rows, ("model", "family", "tier", "what is measured"), tablefmt="simple"))
 
 
-def _run(pool: LocalPool, plan: Plan, out_dir: Path, facts: dict[str, Any], progress: Any) -> list[Result]:
+def _run(pool: LocalPool, plan: Plan, out_dir: Path, metadata: dict[str, Any], progress: PlanProgress) -> list[Result]:
     """Run the plan; the reports are rewritten after every case, so that what is measured is never lost."""
-    from synora.batch.execute import utc_now
     from synora.compute.report import write_reports
 
-    run_dir = _new_run_dir(out_dir, utc_now())
+    run_dir = _new_run_dir(out_dir, metadata["started_at"])
     plan.write(run_dir / "plan.json")
-    metadata = {"started_at": utc_now(), "command": shlex.join(sys.argv), **facts}
     results: list[Result] = []
     for result in pool.run(plan, run_dir):
         results.append(result)
@@ -194,23 +207,40 @@ def _headline(result: Result) -> str:
 def _resolve_device(pool: LocalPool, device: str) -> tuple[str, dict[str, Any]]:
     """Ask a child process what torch sees, and turn the device name into one that exists there.
 
+    Returns:
+        The name ("cpu", "cuda:0") and the device's facts.
+
     Raises:
         UsageError: CUDA was asked for and torch cannot use it; the message says what torch sees.
     """
-    from synora.core.machine import machine_facts
-    from synora.core.result import Provenance  # noqa: F401 - fails early on a broken install
-
     answer: Any = pool.call(_Probe(device))
     if "error" in answer:
         raise UsageError(answer["error"])
-    name = str(answer["device"])
-    facts = {
-        "device": name,
-        **answer["facts"],
-        "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
-        "machine": machine_facts(),
+    return str(answer["device"]), dict(answer["facts"])
+
+
+def _metadata(device: str, facts: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts of the run that stand above the tables, flat and JSON-ready."""
+    from synora.batch.execute import provenance, utc_now
+
+    here = provenance(utc_now(), 0.0)
+    shown = ("preset", "dtype", "tf32", "compile", "backward", "threads", "seed")
+    return {
+        "started_at": here.started_at,
+        "command": shlex.join(["synora", *sys.argv[1:]]),
+        "device": device,
+        "device_name": facts["name"],
+        **{name: settings[name] for name in shown},
+        "omp_wait_policy": os.environ["OMP_WAIT_POLICY"],
+        **here.versions,
+        **{
+            name: facts[name]
+            for name in ("torch", "cuda", "cudnn", "driver", "compute_capability", "power_limit_watts")
+        },
+        "git_commit": here.git.get("commit"),
+        "git_dirty": here.git.get("dirty"),
+        **here.machine,
     }
-    return name, facts
 
 
 class _Probe:

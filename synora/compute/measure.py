@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -82,14 +83,27 @@ class Workload:
         if self.case.clip_norm is not None:
             for group in optimizer.param_groups:
                 nn.utils.clip_grad_norm_(group["params"], self.case.clip_norm)
-        self._scaler.step(optimizer)
-        self._scaler.update()
+        if self._scaler.is_enabled():
+            self._scaler.step(optimizer)
+            self._scaler.update()
+        else:
+            with torch.no_grad():
+                plain_step(optimizer)(optimizer)
         return loss
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
         if self.case.optimizer is not None:
             return self.case.optimizer(self.eager)
         return torch.optim.Adam(parameter for parameter in self.eager.parameters() if parameter.requires_grad)
+
+
+def plain_step(optimizer: torch.optim.Optimizer) -> Callable[[torch.optim.Optimizer], Any]:
+    """Return the optimiser's step without torch's wrappers (profiler hook, graph break for the compiler).
+
+    The outer wrapper imports torch's compiler at the first step, which takes longer than torch itself; the step's
+    arithmetic is the same. Call it under `no_grad`, which is the other thing the wrapper does.
+    """
+    return inspect.unwrap(type(optimizer).step)
 
 
 def run(raw: dict[str, Any], report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -162,7 +176,7 @@ def _measure_mode(
 
 
 def _count(name: str, call: Callable[[], Any], work: Workload) -> dict[str, Any]:
-    """Count the FLOPs of a mode on the eager module. The optimiser is element-wise, so a step counts as its backward."""
+    """Count a mode's FLOPs on the eager module; the optimiser is element-wise, so a step counts as its backward."""
     if name == "train_step":
         call = work.forward_backward
     with work.uncompiled():

@@ -47,7 +47,7 @@ class PeakMemory:
                 "cuda_peak_allocated_bytes": None,
                 "cuda_peak_reserved_bytes": None,
                 "cuda_process_bytes": None,
-                "missing": {name: "the case ran on the CPU" for name in _CUDA_FIELDS},
+                "missing": dict.fromkeys(_CUDA_FIELDS, "the case ran on the CPU"),
             }
         process, reason = _nvml_process_bytes(self._device)
         missing = {"peak_rss_bytes": "the case ran on CUDA"}

@@ -79,7 +79,7 @@ def csv_rows(results: Iterable[Result]) -> list[dict[str, Any]]:
         base |= {name: result.job.params.get(name) for name in _PARAM_COLUMNS}
         body: Mapping[str, Any] = result.body or {}
         base |= {name: body.get(name) for name in _BODY_COLUMNS}
-        base |= {name: result.provenance.device.get(name) for name in ("device_name",)}
+        base["device_name"] = result.provenance.device.get("name")
         base["host_hash"] = result.provenance.machine.get("host_hash")
         modes: Mapping[str, Any] = body.get("modes", {})
         for mode in modes or [None]:
@@ -103,9 +103,8 @@ def as_text(results: Iterable[Result]) -> str:
 def as_markdown(results: Sequence[Result], metadata: Mapping[str, Any]) -> str:
     """Return a Markdown page: what ran where, the table, how to read it, and why cases failed."""
     facts = "\n".join(f"- {name}: {_plain(value)}" for name, value in metadata.items() if not isinstance(value, dict))
-    table = tabulate(
-        table_rows(results), _TABLE_HEADERS, tablefmt="github", disable_numparse=True, colalign=_alignment()
-    )
+    rows = [[cell.replace("|", "\\|") for cell in row] for row in table_rows(results)]
+    table = tabulate(rows, _TABLE_HEADERS, tablefmt="github", disable_numparse=True, colalign=_alignment())
     failed = [r for r in results if r.error is not None]
     reasons = "".join(f"- `{r.job.name}` {r.status}: {r.error.message}\n" for r in failed if r.error is not None)
     failures = f"\n## Not measured\n\n{reasons}" if failed else ""
@@ -136,7 +135,9 @@ def as_csv(results: Iterable[Result]) -> str:
     return stream.getvalue()
 
 
-def write_reports(folder: Path, results: Sequence[Result], metadata: Mapping[str, Any], *, complete: bool) -> list[Path]:
+def write_reports(
+    folder: Path, results: Sequence[Result], metadata: Mapping[str, Any], *, complete: bool
+) -> list[Path]:
     """Write `model_benchmarks.{json,csv,md,tex}`, each atomically, and return their paths.
 
     Args:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
@@ -56,11 +57,10 @@ class ComputeParams(Config):
     @property
     def scale(self) -> Scale:
         """The sizes the case is built at."""
-        return Scale(
-            preset=self.preset, batch_size=self.batch_size, seq_len=self.seq_len, image_size=self.image_size
-        )
+        return Scale(preset=self.preset, batch_size=self.batch_size, seq_len=self.seq_len, image_size=self.image_size)
 
 
+@cache
 def presets() -> dict[str, dict[str, int]]:
     """Return the sweep's presets: name -> batch_size, seq_len, image_size, warmup, iters."""
     text = files("synora.configs").joinpath("sweep.yaml").read_text(encoding="utf-8")
@@ -68,15 +68,8 @@ def presets() -> dict[str, dict[str, int]]:
 
 
 def scale_of(case: BenchCase, preset: str, overrides: Mapping[str, int | None]) -> dict[str, int]:
-    """Resolve the sizes of a case: preset, then (at `paper`) the model's own defaults, then the user's overrides.
-
-    Raises:
-        UsageError: unknown preset.
-    """
-    known = presets()
-    if preset not in known:
-        raise unknown_value("preset", preset, known)
-    sizes = {name: known[preset][name] for name in SIZES}
+    """Resolve the sizes of a case: preset, then (at `paper`) the model's own defaults, then the user's overrides."""
+    sizes = {name: presets()[preset][name] for name in SIZES}
     if preset == "paper":
         sizes.update(case.paper_sizes)
     elif case.image_sizes is not None and sizes["image_size"] not in case.image_sizes:
@@ -109,6 +102,8 @@ def make_jobs(
     Raises:
         UsageError: a value is not allowed, or an image size fits none of the cases.
     """
+    if preset not in presets():
+        raise unknown_value("preset", preset, presets())
     jobs = []
     image_size = overrides.get("image_size")
     if image_size is not None and not any(accepts_image(case, image_size) for case in cases):
@@ -116,19 +111,18 @@ def make_jobs(
         raise UsageError(
             f"--image-size {image_size} fits none of the chosen models. Allowed: {', '.join(map(str, allowed))}."
         )
+    loop = presets()[preset]
     for case in cases:
-        sizes = scale_of(case, preset, overrides)
-        loop = presets()[preset]
-        params = ComputeParams(
-            case=case.name,
-            source=source,
-            preset=preset,
-            warmup=loop["warmup"] if warmup is None else warmup,
-            iters=loop["iters"] if iters is None else iters,
-            **sizes,
+        fields: dict[str, Any] = {
             **common,
-        )
-        jobs.append(JobSpec(kind="compute", name=case.name, params=params.model_dump(mode="json")))
+            **scale_of(case, preset, overrides),
+            "case": case.name,
+            "source": source,
+            "preset": preset,
+            "warmup": loop["warmup"] if warmup is None else warmup,
+            "iters": loop["iters"] if iters is None else iters,
+        }
+        jobs.append(JobSpec(kind="compute", name=case.name, params=ComputeParams(**fields).model_dump(mode="json")))
     return jobs
 
 

@@ -11,7 +11,8 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from datetime import date
+from pathlib import Path, PurePath
 from typing import Any, ClassVar, Self
 
 import yaml
@@ -26,7 +27,9 @@ class Config(BaseModel):
     Subclasses list their named sizes in `PRESETS`; `Sub.compose(preset="tiny", overrides=["seed=1"])` builds one.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, validate_assignment=True, validate_default=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", strict=True, validate_assignment=True, validate_default=True, allow_inf_nan=False
+    )
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
@@ -36,11 +39,20 @@ class Config(BaseModel):
         except ValidationError as error:
             raise _explain(type(self), error) from None
 
+    # Pydantic's own mark for an `__init__` that only passes its arguments on: without it, validation of a nested
+    # config, or of JSON, goes through `__init__`, which loses JSON mode and the path to the field.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
     def __setattr__(self, name: str, value: Any) -> None:
+        before, fields_set = dict(self.__dict__), set(self.model_fields_set)
         try:
             super().__setattr__(name, value)
         except ValidationError as error:
-            raise _explain(type(self), error) from None
+            explained = _explain(type(self), error)
+            # A validator of the whole model runs after the assignment: take it back.
+            object.__setattr__(self, "__dict__", before)
+            object.__setattr__(self, "__pydantic_fields_set__", fields_set)
+            raise explained from None
 
     @classmethod
     def compose(
@@ -75,7 +87,11 @@ class Config(BaseModel):
             values["preset"] = chosen
         try:
             # JSON mode stays strict, but takes a YAML list where the field is a tuple.
-            return cls.model_validate_json(json.dumps(values, default=str))
+            content = json.dumps(values, default=_as_json)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ConfigError(f"{cls.__name__}: a value has no place in a config: {_one_line(error)}.") from error
+        try:
+            return cls.model_validate_json(content)
         except ValidationError as error:
             raise _explain(cls, error) from None
 
@@ -86,7 +102,7 @@ class Config(BaseModel):
         Raises:
             ConfigError: the preset does not exist.
         """
-        if preset not in cls.PRESETS:
+        if not isinstance(preset, str) or preset not in cls.PRESETS:
             match = closest(str(preset), cls.PRESETS)
             guess = f" Did you mean {match!r}?" if match else ""
             raise ConfigError(
@@ -96,7 +112,7 @@ class Config(BaseModel):
 
     def to_yaml(self) -> str:
         """Return the composed config as YAML that `compose(file=…)` reads back to an equal config."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+        return str(yaml.dump(self.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False))
 
 
 def read_yaml_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -106,12 +122,11 @@ def read_yaml_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
         ConfigError: missing, unreadable, not YAML, or not a mapping.
     """
     try:
-        content = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_Loader)
+        content = _load_yaml(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read config file {str(path)!r}: {error.strerror or error}.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        first_line = " ".join(str(error).split())
-        raise ConfigError(f"config file {str(path)!r} is not valid YAML: {first_line}") from error
+    except ValueError as error:
+        raise ConfigError(f"config file {str(path)!r} is not valid YAML: {_one_line(error)}.") from error
     if content is None:
         return {}
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
@@ -131,21 +146,49 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
         if not separator or not key.strip():
             raise ConfigError(f"override {text!r} is not of the form key=value.")
         try:
-            values[key.strip()] = yaml.load(raw, Loader=_Loader)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"override {text!r}: the value is not valid YAML ({error}).") from error
+            values[key.strip()] = _load_yaml(raw)
+        except ValueError as error:
+            raise ConfigError(f"override {text!r}: the value is not valid YAML: {_one_line(error)}.") from error
     return values
+
+
+def _load_yaml(text: str) -> Any:
+    """Return what YAML text holds; everything malformed text makes the loader raise becomes a ValueError."""
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except (yaml.YAMLError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _as_json(value: object) -> Any:
+    """Turn the non-JSON values that YAML and callers of `compose` bring into JSON ones."""
+    if isinstance(value, date):  # `name=2026-01-01` is a date to YAML and a text to its author
+        return value.isoformat()
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    raise TypeError(f"a {type(value).__name__} ({value!r})")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()).removesuffix(".")
 
 
 class _Loader(yaml.SafeLoader):
     """The safe loader, reading `1e-4` as a number (YAML 1.1 demands a dot there, which nobody writes)."""
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9_]+)[eE][-+]?[0-9]+$"),
-    list("-+0123456789."),
-)
+class _Dumper(yaml.SafeDumper):
+    """The safe dumper, quoting the texts that `_Loader` would read as numbers."""
+
+
+for _end in (_Loader, _Dumper):
+    _end.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"^[-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9_]+)[eE][-+]?[0-9]+$"),
+        list("-+0123456789."),
+    )
 
 
 def _explain(cls: type[BaseModel], error: ValidationError) -> ConfigError:
@@ -154,11 +197,22 @@ def _explain(cls: type[BaseModel], error: ValidationError) -> ConfigError:
     for item in error.errors(include_url=False):
         field = ".".join(str(part) for part in item["loc"]) or cls.__name__
         if item["type"] in {"extra_forbidden", "no_such_attribute"}:
-            match = closest(str(item["loc"][-1]), cls.model_fields)
-            guess = f" Did you mean {match!r}?" if match else f" Allowed: {', '.join(cls.model_fields)}."
+            fields = _fields_beside(cls, item["loc"])
+            match = closest(str(item["loc"][-1]), fields)
+            guess = f" Did you mean {match!r}?" if match else f" Allowed: {', '.join(fields)}."
             problems.append(f"unknown field {field!r}.{guess}")
         elif item["type"] == "missing":
             problems.append(f"field {field!r} is required.")
         else:
             problems.append(f"field {field!r}: {item['msg'].removeprefix('Value error, ')} (got {item['input']!r}).")
-    return ConfigError(f"{cls.__name__}: " + " ".join(problems))
+    return ConfigError(" ".join(f"{cls.__name__}: {' '.join(problems)}".split()))
+
+
+def _fields_beside(cls: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
+    """Return the fields of the (nested) config that the last part of `path` was looked up in."""
+    for part in path[:-1]:
+        field = cls.model_fields.get(str(part))
+        if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
+            return []
+        cls = field.annotation
+    return list(cls.model_fields)

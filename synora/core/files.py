@@ -34,13 +34,15 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> Path:
             os.fsync(stream.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, target)
+        temporary = None
     except OSError as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
         raise FileError(
             f"cannot write {target}: {error.strerror or error}. Free space there or choose another folder."
         ) from error
+    finally:
+        if temporary is not None:  # an error, or Ctrl-C
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
     return target
 
 
@@ -67,11 +69,13 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     """
     target = Path(path)
     try:
-        return json.loads(target.read_text(encoding="utf-8"))
+        return json.loads(target.read_text(encoding="utf-8"), parse_constant=_no_such_number)
     except OSError as error:
         raise FileError(f"cannot read {target}: {error.strerror or error}.") from error
-    except ValueError as error:
-        raise FileError(f"{target} is not valid JSON ({error}): it may be truncated or another kind of file.") from error
+    except (ValueError, RecursionError) as error:
+        raise FileError(
+            f"{target} is not valid JSON ({error}): it may be truncated or another kind of file."
+        ) from error
 
 
 def require_writable_folder(path: str | os.PathLike[str], *, flag: str = "--out-dir") -> Path:
@@ -103,9 +107,9 @@ def lease(path: str | os.PathLike[str]) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(target.with_name(f".{target.name}.lock"))
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
     except Timeout:
         raise FileError(f"{target} is being written by another live process; wait for it or stop it first.") from None
@@ -115,6 +119,10 @@ def lease(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def _no_such_number(name: str) -> float:
+    raise ValueError(f"JSON has no {name}")
 
 
 def _umask() -> int:

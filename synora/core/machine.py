@@ -11,6 +11,7 @@ import math
 import os
 import platform
 import re
+import shlex
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -179,6 +180,22 @@ def cuda_fix(facts: Mapping[str, Any]) -> str:
     if not facts.get("driver") and not facts.get("hip"):
         return "run on a machine with an NVIDIA driver (in SLURM ask for --gpus=1), or use --device cpu"
     return "check the driver with nvidia-smi and the devices in CUDA_VISIBLE_DEVICES, or use --device cpu"
+
+
+def install_command(extra: str | None = None) -> str:
+    """Return the command that installs synora's dependencies, those of `extra` included, into this environment.
+
+    A checkout is synced with uv (which leaves other packages alone: `--inexact`), an installed package uses pip.
+    """
+    checkout = Path(__file__).resolve().parents[2]
+    if "site-packages" in checkout.parts or not (checkout / "pyproject.toml").is_file():
+        return f"pip install 'synora[{extra}]'" if extra else "pip install --force-reinstall synora"
+    try:
+        here = Path.cwd() == checkout
+    except OSError:  # the working folder was deleted
+        here = False
+    project = "" if here else f" --project {shlex.quote(str(checkout))}"
+    return f"uv sync --inexact{project}" + (f" --extra {extra}" if extra else "")
 
 
 def machine_facts() -> dict[str, Any]:

@@ -45,8 +45,9 @@ class Registry:
         module_name, _, attribute = target.partition(":")
         try:
             return getattr(importlib.import_module(module_name), attribute)
-        except (ImportError, AttributeError) as error:
-            raise SynoraError(f"{self.kind} {name!r} ({target}) cannot be loaded: {error}.") from error
+        except Exception as error:  # a missing CUDA library is an OSError, a broken file a SyntaxError, …
+            detail = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(".")
+            raise SynoraError(f"{self.kind} {name!r} ({target}) cannot be loaded: {detail}.") from error
 
     def _all(self) -> dict[str, str]:
         """Return built-in and entry-point entries; two packages claiming one name is an error."""

@@ -10,6 +10,7 @@ import gc
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -154,7 +155,7 @@ def measure(call: Callable[[], object], clock: Clock, *, first_call_ms: float, w
     finally:
         if collecting:
             gc.enable()
-    calls = tuple(clock.milliseconds(a, b) for a, b in zip(marks, marks[1:], strict=False))
+    calls = tuple(clock.milliseconds(a, b) for a, b in pairwise(marks))
     return Timing(calls, wall_ms, first_call_ms, done, is_stable(recent))
 
 

@@ -1,0 +1,1 @@
+"""World-model algorithms, each complete in one folder; none imports another."""
