@@ -9,7 +9,8 @@ TEST_ARGS ?=
 
 # In the environment as the `sync` target left it.
 RUN := bash scripts/env.sh --no-sync --
-SHELL_FILES := git ls-files -z --cached --others --exclude-standard -- '*.sh' .ci/run
+# (A source archive is no git checkout.)
+SHELL_FILES := { git ls-files -z --cached --others --exclude-standard -- '*.sh' .ci/run 2>/dev/null || find scripts .ci -name '*.sh' -print0 -o -name run -print0; }
 # The environment-independent requirements: hashes, and no addresses of package indexes.
 EXPORT := uv export --quiet --all-extras --no-dev --no-emit-project --no-header --format requirements-txt
 

@@ -15,6 +15,7 @@ while [ -L "$self" ]; do
   link=$(readlink -- "$self")
   case $link in /*) self=$link ;; *) self=$(dirname -- "$self")/$link ;; esac
 done
+case $self in /*) ;; *) self=./$self ;; esac # a relative path may start with a dash
 PROG=env.sh
 # shellcheck source=scripts/lib.sh
 . "$(dirname -- "$self")/lib.sh"

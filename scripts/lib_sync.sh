@@ -14,6 +14,8 @@ sync_args() {
 }
 
 prepare_env() {
+  # Without it uv would go up the folders and sync whatever project it meets there.
+  [ -f "$ROOT/pyproject.toml" ] || die 1 "there is no pyproject.toml in $ROOT: run this from a whole checkout of Synora"
   check_extras
   if [ "$SYNC" = no ]; then
     use_env_as_it_is

@@ -155,7 +155,7 @@ class LocalPool:
     def _ended(self, running: list[_Running]) -> list[_Running]:
         """Wait a moment, pass on phases, enforce limits; return the children that are gone."""
         channels = [child.channel for child in running if not child.silent]
-        wait([child.process.sentinel for child in running] + channels, POLL_SECONDS)
+        wait([*(child.process.sentinel for child in running), *channels], POLL_SECONDS)
         for child in running:
             self._read_phases(child)
             if child.verdict is None and child.process.is_alive():

@@ -21,6 +21,7 @@ app = typer.Typer(
     help="Train, benchmark and measure world-model reinforcement-learning agents.",
     no_args_is_help=True,
     add_completion=False,
+    pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("sweep")(sweep)
@@ -88,6 +89,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = app(list(sys.argv[1:] if arguments is None else arguments), prog_name="synora", standalone_mode=False)
         sys.stdout.flush()
+        if code == EXIT_INTERRUPTED:  # typer turns Ctrl-C into this code, without a word
+            _complain("interrupted.")
     except TyperException as error:
         if error.format_message():  # a bare `synora` has shown its help already
             _complain(error.format_message())
@@ -95,13 +98,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SynoraError as error:
         _complain(str(error))
         return error.exit_code
-    except (KeyboardInterrupt, Abort):
+    except Abort:
         _complain("interrupted.")
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader (`| head`) has left; keep the interpreter from complaining about the same at exit.
+    except OSError as error:
+        if error.filename is not None:  # not about our own output: a defect, whose traceback we want
+            raise
+        # The reader (`| head`) has left, or the disk behind a redirection is full; the interpreter would say so again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_OK
+        if isinstance(error, BrokenPipeError):
+            return EXIT_OK
+        _complain(f"cannot write the output: {error.strerror}.")
+        return EXIT_FAILED
     return int(code or EXIT_OK)
 
 

@@ -7,12 +7,10 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from synora.cli import sweep_options as options
 from synora.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 
 if TYPE_CHECKING:
@@ -27,77 +25,39 @@ MEMORY_SHARE = 0.9
 PRELOAD = ("synora.compute.preload",)
 
 
-class Preset(StrEnum):
-    """Sizes of the sweep."""
-
-    TINY = "tiny"
-    SMALL = "small"
-    PAPER = "paper"
-
-
-class Precision(StrEnum):
-    """Number formats of the sweep."""
-
-    FP32 = "fp32"
-    BF16 = "bf16"
-    FP16 = "fp16"
-
-
 def sweep(
-    preset: Annotated[
-        Preset, typer.Option(help="Batch, length, width and depth; paper: the models' own.")
-    ] = Preset.TINY,
-    models: Annotated[
-        list[str] | None, typer.Option("--models", metavar="A,B", help="Only these cases, heavy ones included.")
-    ] = None,
-    family: Annotated[list[str] | None, typer.Option("--family", metavar="A,B", help="Only these families.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Add the heavy tier.")] = False,
-    list_only: Annotated[bool, typer.Option("--list", help="Print the cases that would run, and stop.")] = False,
-    device: Annotated[
-        str, typer.Option(metavar="auto|cpu|cuda|cuda:N", help="Only auto falls back to the CPU.")
-    ] = "auto",
-    dtype: Annotated[Precision, typer.Option(help="fp32, or what autocast computes in.")] = Precision.FP32,
-    no_backward: Annotated[bool, typer.Option("--no-backward", help="Measure the forward pass only.")] = False,
-    batch_size: Annotated[int | None, typer.Option("--batch-size", min=1, help="Instead of the preset's.")] = None,
-    seq_len: Annotated[
-        int | None, typer.Option("--seq-len", min=1, help="Time steps, instead of the preset's.")
-    ] = None,
-    image_size: Annotated[
-        int | None, typer.Option("--image-size", min=1, help="Pixels, instead of the preset's.")
-    ] = None,
-    warmup: Annotated[
-        int | None, typer.Option(min=1, help="Calls before timing; more until stable, at most 4x.")
-    ] = None,
-    iters: Annotated[int | None, typer.Option(min=1, help="Timed calls.")] = None,
-    compile_module: Annotated[bool, typer.Option("--compile", help="Run modules through torch.compile.")] = False,
-    tf32: Annotated[bool, typer.Option("--tf32", help="Allow TF32 in fp32; otherwise fp32 is IEEE fp32.")] = False,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; default: all this process may use.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seeds weights and synthetic inputs.")] = 0,
-    case_timeout: Annotated[float, typer.Option("--case-timeout", help="Seconds after which a case fails.")] = 900.0,
-    memory_limit: Annotated[
-        float | None,
-        typer.Option("--memory-limit", metavar="GIB", help="A case above it fails; default: 90 % of memory."),
-    ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if any case failed.")] = False,
-    out_dir: Annotated[
-        Path, typer.Option("--out-dir", "--out_dir", help="Where model_benchmarks.{json,csv,md,tex} go.")
-    ] = DEFAULT_OUT_DIR,
-    cases: Annotated[
-        Path | None,
-        typer.Option("--cases", metavar="FILE", help="Python file whose CASES to measure; default: built in."),
-    ] = None,
+    preset: options.PresetOption = options.Preset.TINY,
+    models: options.Models = None,
+    family: options.Family = None,
+    everything: options.Everything = False,
+    list_only: options.ListOnly = False,
+    device: options.Device = "auto",
+    dtype: options.DType = options.Precision.FP32,
+    no_backward: options.NoBackward = False,
+    batch_size: options.BatchSize = None,
+    seq_len: options.SeqLen = None,
+    image_size: options.ImageSize = None,
+    warmup: options.Warmup = None,
+    iters: options.Iters = None,
+    compile_module: options.Compile = False,
+    tf32: options.TF32 = False,
+    threads: options.Threads = None,
+    seed: options.Seed = 0,
+    case_timeout: options.CaseTimeout = 900.0,
+    memory_limit: options.MemoryLimit = None,
+    strict: options.Strict = False,
+    out_dir: options.OutDir = DEFAULT_OUT_DIR,
+    cases: options.CaseFile = None,
 ) -> int:
     """Measure parameters, FLOPs, latency, throughput and memory of models on synthetic tensors."""
     from synora.compute.catalog import load_cases, select_cases
 
     source = str(cases.resolve()) if cases is not None else None
     available = load_cases(source)
-    chosen = select_cases(
-        available, models=_names(models, "--models"), families=_names(family, "--family"), heavy=everything
-    )
+    wanted_models, wanted_families = _names(models, "--models"), _names(family, "--family")
+    chosen = select_cases(available, models=wanted_models, families=wanted_families, heavy=everything)
     if list_only:
-        unfiltered = not models and not family
-        print_cases(available if unfiltered else chosen)
+        print_cases(chosen if wanted_models or wanted_families else available)
         return EXIT_OK
     return run_sweep(
         chosen,
@@ -132,44 +92,48 @@ def run_sweep(
     **settings: Any,
 ) -> int:
     """Validate everything, then run the cases one after another and report; returns the exit code."""
-    from synora.batch.local import JobEvent, LocalPool
+    from synora.batch.local import LocalPool
     from synora.batch.plan import Plan
+    from synora.cli.progress import PlanProgress
     from synora.compute.settings import make_jobs
     from synora.core.files import require_writable_folder
     from synora.core.machine import available_cpus, check_device_name, memory_limit_bytes
 
+    if memory_limit is not None and memory_limit <= 0:
+        raise UsageError(f"--memory-limit must be above 0 GiB (got {memory_limit:g}).")
     settings["threads"] = threads or available_cpus()
     check_device_name(device)
     make_jobs(cases, device="cpu", **settings)  # every other value is checked before torch is loaded for the device
     require_writable_folder(out_dir)
     # Idle OpenMP threads that spin steal the time of the ones that work, on any shared machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    if memory_limit is not None and memory_limit <= 0:
-        raise UsageError(f"--memory-limit must be above 0 GiB (got {memory_limit:g}).")
-    from synora.cli.progress import PlanProgress
-
     progress = PlanProgress(len(cases))
-
-    def show(event: JobEvent) -> None:
-        progress.phase(event.job.name, event.phase)
-
-    limit = int(memory_limit * 2**30) if memory_limit is not None else int(MEMORY_SHARE * memory_limit_bytes())
-    pool = LocalPool(timeout=case_timeout, memory_limit=limit, preload=PRELOAD, on_event=show)
+    pool = LocalPool(
+        timeout=case_timeout,
+        memory_limit=int((memory_limit * 2**30) if memory_limit is not None else MEMORY_SHARE * memory_limit_bytes()),
+        preload=PRELOAD,
+        on_event=lambda event: progress.phase(event.job.name, event.phase),
+    )
     signal.signal(signal.SIGTERM, _interrupt)
     with progress:
         progress.phase("torch", "loading")
         name, facts = _resolve_device(pool, device)
         plan = Plan.of(make_jobs(cases, device=name, **settings))
         results = _run(pool, plan, out_dir, _metadata(name, facts, settings), progress)
-    from synora.compute.report import as_text
+    _show(results, out_dir)
+    failed = any(result.status not in {"ok", "skipped"} for result in results)
+    return EXIT_FAILED if failed and strict else EXIT_OK
+
+
+def _show(results: Sequence[Result], out_dir: Path) -> None:
+    """Print the table and where the reports are, and on stderr why cases have no figures."""
+    from synora.compute.report import REPORT_NAME, as_text
 
     print(as_text(results))
-    print(f"\nReports: {out_dir / 'model_benchmarks'}.{{json,csv,md,tex}}")
-    failed = [result for result in results if result.status not in {"ok", "skipped"}]
+    print(f"\nReports: {out_dir / REPORT_NAME}.{{json,csv,md,tex}}")
     for result in results:
         if result.error is not None:
             print(f"synora: {result.job.name} {result.status}: {result.error.message}", file=sys.stderr)
-    return EXIT_FAILED if failed and strict else EXIT_OK
 
 
 def print_cases(cases: Sequence[BenchCase]) -> None:

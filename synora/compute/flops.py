@@ -30,18 +30,18 @@ NOT_COUNTED = frozenset(
     aminmax any arange argmax argmin argsort as_strided avg_pool2d bernoulli binary_cross_entropy
     binary_cross_entropy_with_logits bincount broadcast_tensors bucketize cat clone col2im constant_pad_nd
     contiguous copy count_nonzero cudnn_batch_norm cummax cumprod cumsum detach diagonal diagonal_scatter embedding
-    empty empty_like empty_permuted empty_strided equal expand exponential eye fill flip full full_like gather
-    grid_sampler_2d hardswish huber_loss im2col index index_add index_copy index_put index_select isin item l1_loss
-    lift_fresh lift_fresh_copy linalg_vector_norm linspace log_sigmoid logcumsumexp logsumexp masked_fill
-    masked_scatter max max_pool2d_with_indices mean median min miopen_batch_norm mse_loss msort multinomial nansum
-    native_batch_norm native_dropout native_group_norm native_layer_norm new_empty new_empty_strided new_full
-    new_ones new_zeros nll_loss nll_loss2d nonzero norm normal one_hot ones ones_like pixel_shuffle pixel_unshuffle
-    pow prod rand rand_like randint randint_like randn randn_like random randperm reflection_pad1d reflection_pad2d
-    repeat repeat_interleave replication_pad2d resize_ roll scalar_tensor scatter scatter_add scatter_reduce
-    select_scatter set_ slice_scatter smooth_l1_loss sort split_with_sizes split_with_sizes_copy squeeze stack std
-    std_mean sum take_along_dim topk tril triu uniform unique_consecutive unique_dim unsafe_split
-    unsafe_split_with_sizes unsqueeze upsample_bicubic2d upsample_bilinear2d upsample_nearest2d var var_mean where
-    zero zeros zeros_like
+    embedding_dense empty empty_like empty_permuted empty_strided equal expand exponential eye fill flip full
+    full_like gather grid_sampler_2d hardswish huber_loss im2col index index_add index_copy index_put index_select
+    isin item l1_loss lift_fresh lift_fresh_copy linalg_vector_norm linspace log_sigmoid logcumsumexp logsumexp
+    masked_fill masked_scatter max max_pool2d_with_indices mean median min miopen_batch_norm mse_loss msort
+    multinomial nansum native_batch_norm native_dropout native_group_norm native_layer_norm new_empty
+    new_empty_strided new_full new_ones new_zeros nll_loss nll_loss2d nonzero norm normal one_hot ones ones_like
+    pixel_shuffle pixel_unshuffle pow prod rand rand_like randint randint_like randn randn_like random randperm
+    reflection_pad1d reflection_pad2d repeat repeat_interleave replication_pad2d resize_ roll scalar_tensor scatter
+    scatter_add scatter_reduce select_scatter set_ slice_scatter smooth_l1_loss sort split_with_sizes
+    split_with_sizes_copy squeeze stack std std_mean sum take_along_dim topk tril triu uniform unique_consecutive
+    unique_dim unsafe_split unsafe_split_with_sizes unsqueeze upsample_bicubic2d upsample_bilinear2d
+    upsample_nearest2d var var_mean where zero zeros zeros_like
     """.split()
 )
 

@@ -13,7 +13,7 @@ from torch import nn
 from synora.compute.calibrate import Ceiling, best_of, calibrate
 from synora.compute.case import BenchCase
 from synora.compute.catalog import find_case, load_cases
-from synora.compute.flops import FlopCount, count_flops
+from synora.compute.flops import count_flops
 from synora.compute.memory import PeakMemory
 from synora.compute.settings import ComputeParams, accepts_image
 from synora.core.errors import JobSkipped, SynoraError
@@ -21,6 +21,7 @@ from synora.runtime.device import autocast_context, device_facts, resolve_device
 from synora.runtime.timing import Clock, clock_for, measure, time_once
 
 Report = Callable[[str], None]
+COUNT_FIELDS = ("flops", "macs", "flops_lower_bound", "uncounted_operators")
 
 
 class Workload:
@@ -136,10 +137,15 @@ def run(raw: dict[str, Any], report: Report) -> tuple[dict[str, Any], dict[str, 
     report("building")
     memory.start()
     work = Workload(case, params, device)
-    modes: dict[str, dict[str, Any]] = {"forward": _measure_mode("forward", work.forward, work, clock, memory, report)}
+    observe = Observer(work, clock, memory, report)
+    modes = {"forward": observe.mode("forward", work.forward)}
     if params.backward and case.trains:
-        for name, call in (("forward_backward", work.forward_backward), ("train_step", work.train_step)):
-            modes[name] = _measure_mode(name, call, work, clock, memory, report)
+        memory.start()
+        modes["forward_backward"] = observe.mode("forward_backward", work.forward_backward)
+        memory.start()
+        # The optimiser is element-wise: by the convention a step has the FLOPs of its backward pass.
+        counted = {name: modes["forward_backward"][name] for name in COUNT_FIELDS}
+        modes["train_step"] = observe.mode("train_step", work.train_step, counted)
     report("calibrating")
     ceiling = best_of(before, calibrate(device, params.dtype, params.tf32, clock))
     _add_ratios(modes, case.items(params.scale), ceiling)
@@ -158,35 +164,45 @@ def run(raw: dict[str, Any], report: Report) -> tuple[dict[str, Any], dict[str, 
     return body, device_facts(device)
 
 
-def _measure_mode(
-    name: str, call: Callable[[], Any], work: Workload, clock: Clock, memory: PeakMemory, report: Report
-) -> dict[str, Any]:
-    """Run, check, count and time one mode; all figures that need no other mode."""
-    report(f"{name}: first call")
-    if name != "forward":  # building belongs to the first mode's peak
-        memory.start()
-    outputs: list[Any] = []
-    first_call_ms = time_once(lambda: outputs.append(call()), clock)
-    _check_finite(name, outputs.pop(), work)
-    report(f"{name}: timing")
-    timing = measure(call, clock, first_call_ms=first_call_ms, warmup=work.params.warmup, iters=work.params.iters)
-    peaks = memory.read()
-    report(f"{name}: counting")
-    return {"timing": timing.summary(), "memory": peaks, **_count(name, call, work)}
+class Observer:
+    """Takes the figures of one mode after another of a workload.
 
+    Args:
+        work: what is measured.
+        clock: of its device.
+        memory: started before the first mode's work began, building included, and again before each later mode.
+        report: called with each phase.
+    """
 
-def _count(name: str, call: Callable[[], Any], work: Workload) -> dict[str, Any]:
-    """Count a mode's FLOPs on the eager module; the optimiser is element-wise, so a step counts as its backward."""
-    if name == "train_step":
-        call = work.forward_backward
-    with work.uncompiled():
-        count: FlopCount = count_flops(call)
-    return {
-        "flops": count.flops,
-        "macs": count.macs,
-        "flops_lower_bound": count.lower_bound,
-        "uncounted_operators": count.uncounted,
-    }
+    def __init__(self, work: Workload, clock: Clock, memory: PeakMemory, report: Report) -> None:
+        self._work, self._clock, self._memory, self._report = work, clock, memory, report
+
+    def mode(self, name: str, call: Callable[[], Any], counted: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Run, check, time and count one mode.
+
+        Args:
+            name: "forward", "forward_backward" or "train_step".
+            call: what it runs.
+            counted: the mode's operator counts (`COUNT_FIELDS`), where they are known already.
+        """
+        params = self._work.params
+        self._report(f"{name}: first call")
+        outputs: list[Any] = []
+        first_call_ms = time_once(lambda: outputs.append(call()), self._clock)
+        _check_finite(name, outputs.pop(), self._work)
+        self._report(f"{name}: timing")
+        timing = measure(call, self._clock, first_call_ms=first_call_ms, warmup=params.warmup, iters=params.iters)
+        peaks = self._memory.read()
+        if counted is None:
+            self._report(f"{name}: counting")
+            counted = self._count(call)
+        return {"timing": timing.summary(), "memory": peaks, **counted}
+
+    def _count(self, call: Callable[[], Any]) -> dict[str, Any]:
+        with self._work.uncompiled():
+            count = count_flops(call)
+        values = (count.flops, count.macs, count.lower_bound, count.uncounted)
+        return dict(zip(COUNT_FIELDS, values, strict=True))
 
 
 def _add_ratios(modes: dict[str, dict[str, Any]], items: int, ceiling: Ceiling) -> None:

@@ -24,7 +24,7 @@ class MLP(nn.Module):
         super().__init__()
         layers: list[nn.Module] = []
         for _ in range(hidden_layers):
-            layers += [nn.Linear(inputs, units), nn.ELU()]
+            layers += [nn.Linear(inputs, units), nn.ELU(inplace=True)]
             inputs = units
         self.layers = nn.Sequential(*layers, nn.Linear(inputs, outputs))
 

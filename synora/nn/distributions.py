@@ -17,6 +17,7 @@ from torch import Tensor
 LOG_2PI = math.log(2 * math.pi)
 # The largest float32 below 1: what the authors' 0.99999997 rounds to. atanh of it is 8.664.
 _TANH_LIMIT = 1 - 2**-24
+_SMALLEST = torch.finfo(torch.float32).tiny
 # The truncated Normal's samples stay this far inside the borders, as in the authors' code.
 _BORDER = 1e-6
 
@@ -28,7 +29,9 @@ def standard_normal(like: Tensor, generator: torch.Generator | None = None) -> T
 
 def gumbel(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Draw float32 standard Gumbel noise of the shape and device of `like`."""
-    return torch.empty(like.shape, device=like.device).exponential_(generator=generator).log_().neg_()
+    # Uniforms and two vectorised logarithms: on a CPU several times faster than `exponential_`.
+    uniform = torch.rand(like.shape, device=like.device, generator=generator)
+    return uniform.clamp_(min=_SMALLEST).log_().neg_().log_().neg_()
 
 
 def unit_normal_log_prob(mean: Tensor, target: Tensor, event_dims: int = 0) -> Tensor:

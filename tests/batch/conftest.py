@@ -30,10 +30,11 @@ def fake_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def fake_server() -> Iterator[tuple[str, ...]]:
     """Give these tests a fork server of their own, with the fake jobs in it; yields the `preload` of their pools."""
-    server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    server: Any = forkserver._forkserver
     server._stop()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(HERE), prepend=":")
+        patch.delenv("PYTHONUNBUFFERED", raising=False)
         patch.setattr(server, "_preload_modules", [])
         yield ("synora_fake_jobs",)
         server._stop()

@@ -1,4 +1,4 @@
-"""Fake jobs that need no torch: `params["do"]` names what the job does. Importing this makes them job kind "compute"."""
+"""Fake jobs that need no torch: `params["do"]` names what the job does. Importing this makes them kind "compute"."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def start_grandchild(params: dict[str, Any], report: Report) -> object:
 
 def grow(params: dict[str, Any], report: Report) -> object:
     report("growing")
-    chunks = []
+    chunks: list[bytes] = []
     while len(chunks) < 40:  # 1 GiB at most, should nobody stop it
         chunks.append(b"x" * 2**25)
         time.sleep(0.02)

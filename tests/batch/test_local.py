@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from synora.batch import local
-from synora.batch.execute import InProcessExecutor
+from synora.batch.execute import InProcessExecutor, provenance
 from synora.batch.local import JobEvent, LocalPool
 from synora.batch.plan import Plan, result_path
 from synora.core.errors import FileError, UsageError
@@ -170,9 +169,12 @@ def test_a_job_that_reports_without_pause_cannot_escape_its_limit(run: Any, job:
     assert time.monotonic() - started < 20
 
 
-def test_a_job_that_closes_its_channel_is_still_watched(run: Any, job: MakeJob) -> None:
-    (result,) = run(job("close every descriptor"), timeout=1)
+def test_a_job_that_closes_its_channel_is_still_watched_without_spinning(run: Any, job: MakeJob) -> None:
+    run(job("work", x=1))  # the fork server has started
+    began = time.process_time()
+    (result,) = run(job("close every descriptor"), timeout=2)
     assert result.status == "timeout"
+    assert time.process_time() - began < 1
 
 
 def test_events_tell_starts_and_every_phase(run: Any, job: MakeJob) -> None:
@@ -199,15 +201,15 @@ def test_each_job_has_a_clean_process_and_session_of_its_own(run: Any, job: Make
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_never_more_alive_than_asked_for(run: Any, job: MakeJob, jobs: int) -> None:
-    results = run(*(job("take a moment", seconds=0.4, x=x) for x in range(5)), jobs=jobs)
-    assert sorted(result.job.params["x"] for result in results) == list(range(5))
+    results = run(*(job("take a moment", seconds=0.4, x=x) for x in range(4)), jobs=jobs)
+    assert sorted(result.job.params["x"] for result in results) == list(range(4))
     spans = [(result.body["began"], result.body["ended"]) for result in results]
     most = max(sum(began <= moment < ended for began, ended in spans) for moment, _ in spans)
     assert most == jobs
 
 
 def test_with_two_at_a_time_a_hung_one_does_not_hold_up_the_rest(run: Any, job: MakeJob) -> None:
-    results = run(job("hang"), *(job("work", x=x) for x in range(3)), jobs=2, timeout=4)
+    results = run(job("hang"), *(job("work", x=x) for x in range(3)), jobs=2, timeout=3)
     assert [result.status for result in results] == ["ok", "ok", "ok", "timeout"]
 
 
@@ -284,7 +286,7 @@ def test_the_result_of_an_earlier_run_is_never_taken(run: Any, job: MakeJob, tmp
             job=spec,
             status="ok",
             body={"earlier": True},
-            provenance=local.provenance(local.utc_now(), 1.0),
+            provenance=provenance("2026-01-01T00:00:00+00:00", 1.0),
         )
         earlier.write(result_path(tmp_path, spec))
         (result,) = run(spec)
@@ -327,7 +329,7 @@ def test_limits_are_checked_first(options: dict[str, Any], part: str) -> None:
 def test_call_returns_raises_and_tells_of_death(fake_server: tuple[str, ...]) -> None:
     pool = LocalPool(preload=fake_server)
     assert pool.call(os.getpid) != os.getpid()
-    with pytest.raises(RuntimeError, match="ZeroDivisionError|TypeError"):
+    with pytest.raises(RuntimeError, match="TypeError"):
         pool.call(os.kill)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match=r"the probe process died \(exit code -6\)"):
         pool.call(os.abort)

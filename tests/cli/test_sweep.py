@@ -50,7 +50,7 @@ def test_good_and_broken_cases_in_one_sweep(case_file: Path, tmp_path: Path) -> 
     assert f"Reports: {out}/model_benchmarks." in done.stdout
     metadata = report(out)["metadata"]
     assert metadata["complete"] is True
-    for name in ("device_name", "dtype", "torch", "cuda", "driver", "threads", "cpu", "git_commit", "host_hash"):
+    for name in ("device_name", "dtype", "torch", "cuda", "driver", "threads", "cpu_model", "git_commit", "host_hash"):
         assert name in metadata
     for kind in ("csv", "md", "tex"):
         assert "segfault" in (out / f"model_benchmarks.{kind}").read_text()
@@ -140,11 +140,11 @@ def test_built_in_cases_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         (["--dtype", "fp8"], "'fp8' is not one of 'fp32', 'bf16', 'fp16'"),
         (["--device", "cpuu"], "Did you mean 'cpu'?"),
         (["--device", "cuda:x"], "cuda:N"),
-        (["--iters", "0"], "0 is not in the range x>=1"),
-        (["--iters", "-3"], "-3 is not in the range x>=1"),
-        (["--warmup", "0"], "0 is not in the range x>=1"),
-        (["--batch-size", "0"], "0 is not in the range x>=1"),
-        (["--iters", "many"], "'many' is not a valid"),
+        (["--iters", "0"], "--iters must be at least 1 (got 0)"),
+        (["--iters", "-3"], "--iters must be at least 1 (got -3)"),
+        (["--warmup", "0"], "--warmup must be at least 1 (got 0)"),
+        (["--batch-size", "0"], "--batch-size must be at least 1 (got 0)"),
+        (["--iters", "many"], "valid integer"),
         (["--case-timeout", "0"], "must be above 0 seconds"),
         (["--memory-limit", "0"], "--memory-limit must be above 0"),
         (["--image-size", "48", "--models", "conv"], "--image-size 48 fits none of the chosen models"),

@@ -14,7 +14,9 @@ from synora.core.job import JobSpec
 from synora.core.result import ErrorInfo, Provenance, Result
 
 
-def mode(median: float, *, flops: int = 3_000_000_000, noisy: bool = False, lower_bound: bool = False) -> dict[str, Any]:
+def mode(
+    median: float, *, flops: int = 3_000_000_000, noisy: bool = False, lower_bound: bool = False
+) -> dict[str, Any]:
     return {
         "timing": {"median_ms": median, "n": 5, "noisy": noisy, "p10_ms": median, "first_call_ms": 2 * median},
         "memory": {"peak_rss_bytes": 64 * 2**20, "cuda_peak_allocated_bytes": None, "missing": {}},

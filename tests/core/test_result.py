@@ -69,7 +69,7 @@ def test_provenance_is_finite_and_not_negative() -> None:
 
 def test_a_result_is_frozen() -> None:
     with pytest.raises(ValidationError):
-        OK.status = "failed"  # type: ignore[misc]
+        OK.status = "failed"
 
 
 def changed(**changes: Any) -> str:

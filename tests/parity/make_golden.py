@@ -113,6 +113,7 @@ def record(name: str, config: dict[str, Any], seed: int) -> None:
         "config": config, "tolerance": {"rtol": 1e-4, "atol": 1e-4 if "world_model" in name else 1e-5},
         "scalars": scalars,
     }  # fmt: skip
+    (folder / f"{name}.safetensors").chmod(0o644)
     (folder / f"{name}.json").write_text(json.dumps(meta, indent=1) + "\n")
 
 

@@ -204,6 +204,28 @@ def test_it_works_through_symlinks_to_the_file_and_to_a_folder(machine, uv):
         assert uv.argvs()[-1] == run(machine)
 
 
+def test_it_works_in_a_path_of_odd_characters(machine, uv):
+    odd = machine.base / "-o [d]*$d\n%s\\ 'q'"
+    machine.root.rename(odd)
+    machine.root = odd.resolve()
+    for path, cwd in ((machine.driver(), None), (f"{odd.name}/scripts/benchmark_models.sh", machine.base)):
+        command = [str(machine.bin / "bash"), "--", str(path), "a"]
+        result = subprocess.run(
+            command, cwd=cwd, env=machine.environ(), capture_output=True, text=True, timeout=60, check=False
+        )
+        assert result.returncode == 0, result.stderr
+        assert uv.argvs()[-1] == run(machine, "a")
+
+
+def test_a_script_without_its_checkout_does_not_sync_a_project_further_up(machine, uv, error_line):
+    (machine.root / "pyproject.toml").rename(machine.root.parent / "pyproject.toml")
+    for args in ([], ["--extra", "viz"], ["--no-sync"]):
+        result = machine.run(*args)
+        assert result.returncode == 1
+        assert "no pyproject.toml" in error_line(result)
+    assert uv.calls() == []
+
+
 def test_it_does_not_mind_the_callers_shell_settings(machine, uv):
     (machine.base / "cd" / "scripts").mkdir(parents=True)
     result = machine.run(

@@ -17,8 +17,9 @@ def scale_images(images: Tensor) -> Tensor:
     return images.float().div(255).sub_(0.5)
 
 
-def _activation(config: DreamerConfig) -> type[nn.Module]:
-    return nn.ReLU if isinstance(config, DreamerV1Config) else nn.ELU
+def _activation(config: DreamerConfig) -> nn.Module:
+    # In place: the layer before needs its output no more, and these tensors are the largest there are.
+    return nn.ReLU(inplace=True) if isinstance(config, DreamerV1Config) else nn.ELU(inplace=True)
 
 
 def _convolution_layout(images: Tensor) -> Tensor:
@@ -41,7 +42,7 @@ class Encoder(nn.Module):
         widths = [config.image_channels, depth, 2 * depth, 4 * depth, 8 * depth]
         layers: list[nn.Module] = []
         for inputs, outputs in pairwise(widths):
-            layers += [nn.Conv2d(inputs, outputs, 4, stride=2), _activation(config)()]
+            layers += [nn.Conv2d(inputs, outputs, 4, stride=2), _activation(config)]
         self.layers = nn.Sequential(*layers)
         self.embed_size = 32 * depth
 
@@ -66,13 +67,12 @@ class Decoder(nn.Module):
         depth = config.cnn_depth
         self.linear = nn.Linear(config.feature_size, 32 * depth)
         self.first = nn.ConvTranspose2d(32 * depth, 4 * depth, 5, stride=2)
-        activation = _activation(config)
         self.layers = nn.Sequential(
-            activation(),
+            _activation(config),
             nn.ConvTranspose2d(4 * depth, 2 * depth, 5, stride=2),
-            activation(),
+            _activation(config),
             nn.ConvTranspose2d(2 * depth, depth, 6, stride=2),
-            activation(),
+            _activation(config),
             nn.ConvTranspose2d(depth, config.image_channels, 6, stride=2),
         )
 
