@@ -114,4 +114,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _complain(message: str) -> None:
-    print(f"synora: error: {' '.join(message.split())}", file=sys.stderr)
+    text = " ".join(message.split()).replace("Value error, ", "")  # pydantic's prefix, through typer
+    print(f"synora: error: {text}", file=sys.stderr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.utils.flop_counter
 
-# import synora.algorithms.dreamer.bench
+import synora.algorithms.dreamer.bench_modules
 import synora.compute.measure  # noqa: F401
 
 

@@ -183,6 +183,9 @@ def _table_row(result: Result) -> list[str]:
     peak = memory["cuda_peak_allocated_bytes"] or memory["peak_rss_bytes"]
     bound = ">=" if last["flops_lower_bound"] else ""
     notes = [f"{name} noisy" for name in MODES if name in modes and modes[name]["timing"]["noisy"]]
+    calibration: Any = result.body["calibration"]
+    if calibration["flops_per_second"] < 0.5 * 2 * 2048**3 / (calibration["reference_ms"] / 1e3):
+        notes.append(f"{calibration['dtype']} is emulated here")
     return [
         result.job.name,
         result.status,

@@ -259,9 +259,10 @@ def test_no_child_outlives_a_killed_pool(
         [sys.executable, str(tmp_path / "program.py"), str(tmp_path), str(jobs)],
         env={**os.environ, "PYTHONPATH": str(HERE)},
     ) as pool:
-        pids = [wait_pid(path) for path in pid_files]
-        pool.kill()
-        pool.wait()
+        try:
+            pids = [wait_pid(path) for path in pid_files]
+        finally:
+            pool.kill()
     assert [wait_gone(pid) for pid in pids] == [True] * jobs
     for spec in Plan.read(tmp_path / "plan.json").jobs:  # and the work is free to be done again
         with lease(result_path(tmp_path, spec)):

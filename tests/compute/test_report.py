@@ -30,9 +30,19 @@ def mode(
     }
 
 
-def result(name: str, modes: dict[str, Any] | None = None, error: ErrorInfo | None = None) -> Result:
+def result(
+    name: str, modes: dict[str, Any] | None = None, error: ErrorInfo | None = None, rate: float = 3e11
+) -> Result:
     spec = JobSpec(kind="compute", name=name, params={"preset": "tiny", "batch_size": 2, "dtype": "fp32"})
-    body = {"family": "f", "unit": "frames", "items_per_call": 2, "parameters": 12345, "modes": modes or {}}
+    calibration = {"reference_ms": 50.0, "flops_per_second": rate, "size": 2048, "dtype": "bf16"}
+    body = {
+        "family": "f",
+        "calibration": calibration,
+        "unit": "frames",
+        "items_per_call": 2,
+        "parameters": 12345,
+        "modes": modes or {},
+    }
     return Result(
         job_id=spec.job_id,
         job=spec,
@@ -74,6 +84,11 @@ def test_the_table_shows_the_last_mode_s_figures_and_marks() -> None:
     assert "12.5" in whole
     assert ">=3" in inference
     assert "no such layer" in broken
+
+
+def test_a_precision_the_machine_emulates_is_said() -> None:
+    assert "emulated" not in as_text([result("case", {"forward": mode(1.0)})])
+    assert "bf16 is emulated here" in as_text([result("case", {"forward": mode(1.0)}, rate=1e9)])
 
 
 def test_a_zero_is_never_shown_for_what_was_not_measured() -> None:

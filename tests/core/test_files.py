@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -10,6 +11,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,10 +50,15 @@ with lease(sys.argv[1]):
 """
 
 
-def start(script: str, *arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", script, *map(str, arguments)], stdout=subprocess.PIPE, text=True, close_fds=True
-    )
+@contextlib.contextmanager
+def started(script: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """Run a script beside the test; it is gone when the block ends, however it ends."""
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def names(folder: Path) -> list[str]:
@@ -78,14 +85,13 @@ def test_a_writer_killed_at_any_moment_leaves_a_whole_file(tmp_path: Path) -> No
     target = tmp_path / "value.json"
     numbers = set()
     for _ in range(20):
-        with start(WRITER, target) as writer:
+        with started(WRITER, target) as writer:
             deadline = time.monotonic() + 30
             while not target.exists():
                 assert writer.poll() is None
                 assert time.monotonic() < deadline
                 time.sleep(0.001)
             time.sleep(moments.uniform(0, 0.05))
-            writer.kill()
         value = json.loads(target.read_text())
         assert value["number"] == value["end"]
         numbers.add(value["number"])
@@ -97,7 +103,7 @@ def test_a_writer_killed_at_any_moment_leaves_a_whole_file(tmp_path: Path) -> No
 
 def test_two_writers_of_one_file_never_mix(tmp_path: Path) -> None:
     target = tmp_path / "value.json"
-    with start(WRITER, target) as one, start(WRITER, target) as two:
+    with started(WRITER, target), started(WRITER, target):
         deadline = time.monotonic() + 30
         seen = 0
         while seen < 50:
@@ -106,8 +112,6 @@ def test_two_writers_of_one_file_never_mix(tmp_path: Path) -> None:
                 value = json.loads(target.read_text())
                 assert value["number"] == value["end"]
                 seen += 1
-        one.kill()
-        two.kill()
 
 
 def test_a_full_disk_is_one_line_and_the_old_file_stays(tmp_path: Path) -> None:
@@ -221,13 +225,13 @@ def test_a_folder_that_cannot_be_written_is_wrong_usage(tmp_path: Path, path: st
 
 def test_the_second_process_is_refused_until_the_first_is_dead(tmp_path: Path) -> None:
     target = tmp_path / "jobs" / "value.json"
-    with start(HOLDER, target) as holder:
+    with started(HOLDER, target) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        started = time.monotonic()
+        began = time.monotonic()
         with pytest.raises(FileError, match=r"value\.json is being written by another live process"), lease(target):
             pytest.fail("two processes hold one lease")
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - began < 2
         with lease(target.with_name("other.json")):
             pass
         holder.send_signal(signal.SIGKILL)
