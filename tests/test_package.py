@@ -34,7 +34,9 @@ def test_requirements_lock_has_hashes_and_no_addresses() -> None:
     text = (ROOT / "requirements.lock").read_text()
     assert "torch==" in text
     assert "://" not in text
-    requirements = [line for line in text.replace("\\\n", "").splitlines() if line and not line.lstrip().startswith("#")]
+    requirements = [
+        line for line in text.replace("\\\n", "").splitlines() if line and not line.lstrip().startswith("#")
+    ]
     assert len(requirements) > 20
     assert all("--hash=sha256:" in line for line in requirements)
 
@@ -56,7 +58,16 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # not read again.
     (site / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
     subprocess.run(
-        [uv(), "pip", "install", "--offline", "--no-deps", "--python", str(folder / "venv" / "bin" / "python"), str(wheel)],
+        [
+            uv(),
+            "pip",
+            "install",
+            "--offline",
+            "--no-deps",
+            "--python",
+            str(folder / "venv" / "bin" / "python"),
+            str(wheel),
+        ],
         check=True,
         capture_output=True,
     )

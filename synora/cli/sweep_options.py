@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from synora.core.errors import UsageError
+from synora.core.errors import UsageError, unknown_value
+
+PRESETS = ("tiny", "small", "paper")
+DTYPES = ("fp32", "bf16", "fp16")
 
 
-class Preset(StrEnum):
-    """Sizes of the sweep."""
+def _one_of(kind: str, allowed: tuple[str, ...]) -> Callable[[str], str]:
+    """Return a check that a value is in a closed set; the error names the closest match."""
 
-    TINY = "tiny"
-    SMALL = "small"
-    PAPER = "paper"
+    def check(value: str) -> str:
+        if value not in allowed:
+            raise unknown_value(kind, value, allowed)
+        return value
 
-
-class Precision(StrEnum):
-    """Number formats of the sweep."""
-
-    FP32 = "fp32"
-    BF16 = "bf16"
-    FP16 = "fp16"
+    return check
 
 
 def _at_least_one(param: typer.CallbackParam, value: int | None) -> int | None:
@@ -45,7 +43,15 @@ def _count(flag: str, text: str) -> typer.models.OptionInfo:
     return typer.Option(flag, callback=_at_least_one, metavar="N", help=text)
 
 
-PresetOption = Annotated[Preset, typer.Option("--preset", help="Batch, length, width, depth; paper: the models' own.")]
+Preset = Annotated[
+    str,
+    typer.Option(
+        "--preset",
+        metavar="|".join(PRESETS),
+        callback=_one_of("preset", PRESETS),
+        help="Batch, length, width, depth; paper: the models' own.",
+    ),
+]
 Models = Annotated[
     list[str] | None, typer.Option("--models", metavar="A,B", help="Only these cases, heavy ones included.")
 ]
@@ -55,7 +61,15 @@ ListOnly = Annotated[bool, typer.Option("--list", help="Print the cases, and sto
 Device = Annotated[
     str, typer.Option("--device", metavar="auto|cpu|cuda|cuda:N", help="Only auto falls back to the CPU.")
 ]
-DType = Annotated[Precision, typer.Option("--dtype", help="fp32, or what autocast computes in.")]
+DType = Annotated[
+    str,
+    typer.Option(
+        "--dtype",
+        metavar="|".join(DTYPES),
+        callback=_one_of("dtype", DTYPES),
+        help="fp32, or what autocast computes in.",
+    ),
+]
 NoBackward = Annotated[bool, typer.Option("--no-backward", help="Measure the forward pass only.")]
 BatchSize = Annotated[int | None, _count("--batch-size", "Instead of the preset's.")]
 SeqLen = Annotated[int | None, _count("--seq-len", "Time steps, instead of the preset's.")]

@@ -1,8 +1,8 @@
 """The config layer: typed, strict, assignable, composed from presets, a YAML file and overrides.
 
-A config class declares its fields with types and bounds; `compose` layers
-preset values < YAML file < `key=value` overrides, later layers winning, except that the preset named last in that order
-is the one applied. Nothing here executes code that a file brings.
+A config class declares its fields with types and bounds; `compose` layers YAML file < preset < `key=value` overrides,
+later layers winning. A preset that the file itself names is what the file's own values start from, and gives way to one
+named outside. Nothing here executes code that a file brings.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class Config(BaseModel):
 
         Args:
             file: a YAML mapping of field names; it may name a `preset` to start from.
-            preset: a name in `PRESETS`; wins over the file's `preset`.
+            preset: a name in `PRESETS`; its values win over the file's.
             overrides: `key=value` texts (values parsed as YAML, so `1e-4`, `true`, `[1, 2]` work) or a mapping; a
-                `preset` among them wins over the other two.
+                `preset` among them is taken instead of the argument.
 
         Raises:
             ConfigError: unknown key or preset, wrong type, value out of bounds, unreadable file. One line, with the
@@ -76,13 +76,12 @@ class Config(BaseModel):
         """
         from_file = read_yaml_mapping(file) if file is not None else {}
         given = dict(overrides) if isinstance(overrides, Mapping) else parse_overrides(overrides)
-        chosen = given.get("preset", preset or from_file.get("preset"))
-        values: dict[str, Any] = {}
-        if chosen is not None:
-            values.update(cls.preset_values(chosen))
-        layers = {**from_file, **given}
-        layers.pop("preset", None)
-        values.update(layers)
+        own = from_file.pop("preset", None)
+        asked = preset is not None or "preset" in given
+        chosen = given.pop("preset", preset) if asked else own
+        sizes = {} if chosen is None else cls.preset_values(chosen)
+        # A preset asked for outside comes after the file; one that the file names is what the file starts from.
+        values = {**from_file, **sizes, **given} if asked else {**sizes, **from_file, **given}
         if chosen is not None and "preset" in cls.model_fields:
             values["preset"] = chosen
         try:

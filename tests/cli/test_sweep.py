@@ -136,8 +136,8 @@ def test_built_in_cases_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         (["--models", "mpl"], "unknown model 'mpl'. Did you mean 'mlp'? Allowed:"),
         (["--family", "goood"], "unknown family 'goood'. Did you mean 'good'?"),
         (["--models", ","], "--models needs at least one name"),
-        (["--preset", "tinny"], "'tinny' is not one of 'tiny', 'small', 'paper'"),
-        (["--dtype", "fp8"], "'fp8' is not one of 'fp32', 'bf16', 'fp16'"),
+        (["--preset", "tinny"], "unknown preset 'tinny'. Did you mean 'tiny'? Allowed: paper, small, tiny."),
+        (["--dtype", "fp8"], "unknown dtype 'fp8'. Did you mean 'fp32'? Allowed: bf16, fp16, fp32."),
         (["--device", "cpuu"], "Did you mean 'cpu'?"),
         (["--device", "cuda:x"], "cuda:N"),
         (["--iters", "0"], "--iters must be at least 1 (got 0)"),
@@ -219,6 +219,33 @@ def test_run_job_runs_one_job_of_a_plan(case_file: Path, tmp_path: Path) -> None
     outside = subprocess.run([*command, "2"], capture_output=True, text=True, timeout=120, check=False)
     assert outside.returncode == 2
     assert "it has jobs 0 to 1" in outside.stderr
+
+
+def test_a_terminal_sees_what_runs_and_how_long_it_takes(case_file: Path, tmp_path: Path) -> None:
+    import pty
+
+    command = [*SYNORA, "sweep", "--cases", str(case_file), "--out-dir", str(tmp_path), *FAST, "--models", "mlp,conv"]
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"}) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                chunk = os.read(ours, 4096)
+            except OSError:  # the other end is closed
+                break
+            if not chunk:
+                break
+            shown += chunk
+        assert process.wait(timeout=60) == 0
+    os.close(ours)
+    text = shown.decode(errors="replace")
+    assert "torch: loading" in text
+    assert "mlp: " in text
+    assert "1/2" in text
+    assert "left" in text
+    assert "\x1b[" in text
+    assert "[2/2] conv: ok" in text
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["sweep", "--help"], ["run-job", "--help"], ["--version"]])

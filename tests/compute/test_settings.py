@@ -86,7 +86,7 @@ def test_timing_flags_win_over_the_preset() -> None:
 
 
 def test_an_image_size_that_fits_nothing_is_bad_usage() -> None:
-    with pytest.raises(UsageError, match="--image-size 48 fits none.*Allowed: 64"):
+    with pytest.raises(UsageError, match=r"--image-size 48 fits none.*Allowed: 64"):
         params([CASES[1]], overrides={**NOTHING, "image_size": 48})
 
 

@@ -85,6 +85,12 @@ def test_later_layers_win(tmp_path: Path) -> None:
     assert Net.compose().width == 4
     assert Net.compose(preset="small").width == 16
     composed = Net.compose(preset="small", file=file, overrides=["name=line"])
+    assert (composed.width, composed.lr, composed.name, composed.sizes) == (16, 0.5, "line", (3,))
+
+
+def test_a_preset_the_file_names_is_what_the_file_starts_from(tmp_path: Path) -> None:
+    file = yaml_file(tmp_path, "preset: small\nwidth: 32\n")
+    composed = Net.compose(file=file, overrides=["name=line"])
     assert (composed.width, composed.lr, composed.name, composed.sizes) == (32, 0.5, "line", (3,))
 
 
