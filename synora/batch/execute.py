@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -97,11 +98,27 @@ def _unicode(text: str) -> str:
 
 def provenance(started_at: str, wall_seconds: float, device: dict[str, Any] | None = None) -> Provenance:
     """Collect what is recorded beside every result; imports nothing that is not imported already, so no torch."""
+    from synora.core.machine import machine_facts
+
+    versions, git = software()
+    return Provenance(
+        started_at=started_at,
+        wall_seconds=wall_seconds,
+        versions=versions,
+        git=git,
+        machine=machine_facts(),
+        device=device or {},
+    )
+
+
+@cache
+def software() -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the versions of what runs here and the commit of our own code, as they were when first asked for."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
     import synora
-    from synora.core.machine import git_commit, machine_facts
+    from synora.core.machine import git_commit
 
     versions = {"synora": synora.__version__, "python": platform.python_version()}
     for package in ("torch", "numpy", "gymnasium", "ale-py"):
@@ -109,14 +126,7 @@ def provenance(started_at: str, wall_seconds: float, device: dict[str, Any] | No
             versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return Provenance(
-        started_at=started_at,
-        wall_seconds=wall_seconds,
-        versions=versions,
-        git=git_commit(Path(synora.__file__).parent),
-        machine=machine_facts(),
-        device=device or {},
-    )
+    return versions, git_commit(Path(synora.__file__).parent)
 
 
 def utc_now() -> str:

@@ -22,6 +22,7 @@ from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
+from types import ModuleType
 
 from synora.batch.execute import execute, provenance, utc_now
 from synora.batch.plan import Plan, result_path
@@ -126,7 +127,7 @@ class LocalPool:
         """
         receiver, sender = self._context.Pipe(duplex=False)
         process = self._context.Process(target=_call_in_child, args=(function, sender))
-        process.start()
+        _start_without_main(process)
         sender.close()
         try:
             ok, value = receiver.recv()
@@ -148,7 +149,7 @@ class LocalPool:
             raise FileError(f"cannot replace {path}: {error.strerror or error}. Choose another folder.") from error
         receiver, sender = self._context.Pipe(duplex=False)
         process = self._context.Process(target=_run_in_child, args=(job.model_dump_json(), str(out_dir), sender))
-        process.start()
+        _start_without_main(process)
         sender.close()
         return _Running(index, job, process, receiver)
 
@@ -211,6 +212,20 @@ class LocalPool:
         )
         result.write(path)
         return result
+
+
+def _start_without_main(process: ForkServerProcess) -> None:
+    """Start a child that does not run the parent's `__main__` again.
+
+    multiprocessing would, so that functions defined there can be unpickled. Ours are not, and a user's script without
+    the `if __name__ == "__main__"` line would start a sweep in every child.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        process.start()
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _log_path(out_dir: Path, job: JobSpec) -> Path:

@@ -35,6 +35,7 @@ class PlanProgress:
                 TextColumn("{task.fields[eta]}"),
                 console=self._console,
                 transient=True,
+                refresh_per_second=2,  # drawing takes time from what is measured
             )
             self._task = self._bar.add_task("starting", total=total, eta="")
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DEFAULT_OUT_DIR = Path("results/model_benchmarks")
 MEMORY_SHARE = 0.9
-PRELOAD = ("synora.compute.preload",)
+PRELOAD = ("synora.compute.preload", "synora.batch.preload")
 
 
 def sweep(

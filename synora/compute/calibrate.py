@@ -7,8 +7,9 @@ that the achieved FLOP/s are a share of.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -34,12 +35,14 @@ class Ceiling:
         flops_per_second: best rate of a square product in the run's precision.
         size: of that square product.
         dtype: the precision of that product.
+        spent_ms: what finding all this out took.
     """
 
     reference_ms: float
     flops_per_second: float
     size: int
     dtype: str
+    spent_ms: float
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures JSON-ready."""
@@ -55,6 +58,7 @@ def calibrate(device: torch.device, dtype: str, tf32: bool, clock: Clock) -> Cei
         tf32: whether fp32 products of the run may use TF32 (the reference product never does).
         clock: of the device.
     """
+    start = time.perf_counter()
     set_fp32_precision(False)
     reference = _product_ms(device, torch.float32, REFERENCE_SIZE, clock)
     set_fp32_precision(tf32)
@@ -63,14 +67,15 @@ def calibrate(device: torch.device, dtype: str, tf32: bool, clock: Clock) -> Cei
     else:
         size = _ceiling_size(device, DTYPES[dtype], clock)
         best = _product_ms(device, DTYPES[dtype], size, clock)
-    return Ceiling(reference, 2 * size**3 / (best / 1e3), size, dtype)
+    spent = 1e3 * (time.perf_counter() - start)
+    return Ceiling(reference, 2 * size**3 / (best / 1e3), size, dtype, spent)
 
 
 def best_of(first: Ceiling, second: Ceiling) -> Ceiling:
     """Join the calibrations before and after a case: the mean reference, the higher ceiling."""
     faster = max(first, second, key=lambda ceiling: ceiling.flops_per_second)
     mean = (first.reference_ms + second.reference_ms) / 2
-    return Ceiling(mean, faster.flops_per_second, faster.size, faster.dtype)
+    return replace(faster, reference_ms=mean, spent_ms=first.spent_ms + second.spent_ms)
 
 
 def _ceiling_size(device: torch.device, dtype: torch.dtype, clock: Clock) -> int:
@@ -94,8 +99,7 @@ def _product_ms(device: torch.device, dtype: torch.dtype, size: int, clock: Cloc
 
 
 def _multiply(device: torch.device, dtype: torch.dtype, size: int) -> Callable[[], torch.Tensor]:
-    """Return a call that multiplies two square matrices into one that is there already."""
-    left = torch.ones(size, size, device=device, dtype=dtype)
-    right = torch.ones(size, size, device=device, dtype=dtype)
+    """Return a call that multiplies a square matrix by itself into one that is there already."""
+    factor = torch.ones(size, size, device=device, dtype=dtype)
     out = torch.zeros(size, size, device=device, dtype=dtype)
-    return lambda: torch.mm(left, right, out=out)
+    return lambda: torch.mm(factor, factor, out=out)

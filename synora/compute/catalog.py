@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -23,7 +24,12 @@ FAMILIES = Registry(
 
 def builtin_cases() -> list[BenchCase]:
     """Return the cases of every registered family, in the order of the families' names."""
-    return [case for family in FAMILIES.names() for case in FAMILIES.load(family)]
+    return list(_builtin_cases())
+
+
+@cache
+def _builtin_cases() -> tuple[BenchCase, ...]:
+    return tuple(case for family in FAMILIES.names() for case in FAMILIES.load(family))
 
 
 def load_cases(source: str | None) -> list[BenchCase]:

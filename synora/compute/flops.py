@@ -128,6 +128,7 @@ class _Counter(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self._formulas = _formulas()
+        self._free: dict[Any, bool] = {}
         self.flops = 0
         self.uncounted: Counter[str] = Counter()
 
@@ -135,17 +136,21 @@ class _Counter(TorchDispatchMode):
         kwargs = kwargs or {}
         packet = getattr(func, "overloadpacket", func)  # a higher-order operator has no overloads
         formula = self._formulas.get(packet)
-        if formula is None and hasattr(func, "decompose"):
-            with self:  # under inference_mode composite operators arrive whole
-                parts = func.decompose(*args, **kwargs)
-            if parts is not NotImplemented:
-                return parts
-        out = func(*args, **kwargs)
         if formula is not None:
+            out = func(*args, **kwargs)
             self.flops += int(formula(*args, **kwargs, out_val=out))
-        elif packet is func or not _is_free(func):
+            return out
+        if func not in self._free:
+            # Under inference_mode composite operators arrive whole: their parts are what counts.
+            if hasattr(func, "decompose"):
+                with self:
+                    parts = func.decompose(*args, **kwargs)
+                if parts is not NotImplemented:
+                    return parts
+            self._free[func] = packet is not func and _is_free(func)
+        if not self._free[func]:
             self.uncounted[str(packet)] += 1
-        return out
+        return func(*args, **kwargs)
 
 
 def _is_free(func: Any) -> bool:

@@ -7,6 +7,7 @@ import torch.utils.flop_counter
 
 import synora.algorithms.dreamer.bench_modules
 import synora.compute.measure  # noqa: F401
+from synora.compute.catalog import builtin_cases
 
 
 def _without_dynamo() -> None:
@@ -24,3 +25,4 @@ def _without_dynamo() -> None:
 
 
 _without_dynamo()
+builtin_cases()

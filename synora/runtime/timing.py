@@ -85,6 +85,7 @@ class Timing:
         wall_ms: host time of the whole window, synchronised at both ends.
         first_call_ms: the very first call, with lazy initialisation and compilation in it.
         warmup_calls: calls before the window, the first one included.
+        warmup_ms: the time of those calls together.
         stable: whether the last warm-up calls agreed within 10 %.
     """
 
@@ -92,6 +93,7 @@ class Timing:
     wall_ms: float
     first_call_ms: float
     warmup_calls: int
+    warmup_ms: float
     stable: bool
 
     def summary(self) -> dict[str, Any]:
@@ -111,6 +113,7 @@ class Timing:
             "wall_ms": self.wall_ms,
             "first_call_ms": self.first_call_ms,
             "warmup_calls": self.warmup_calls,
+            "warmup_ms": self.warmup_ms,
             "warmup_stable": self.stable,
         }
 
@@ -136,10 +139,8 @@ def measure(call: Callable[[], object], clock: Clock, *, first_call_ms: float, w
         iters: calls in the window, at least 1.
     """
     recent = [first_call_ms]
-    done = 1
-    while done < warmup or (not is_stable(recent) and done < WARMUP_CAP_FACTOR * warmup):
+    while len(recent) < warmup or (not is_stable(recent) and len(recent) < WARMUP_CAP_FACTOR * warmup):
         recent.append(time_once(call, clock))
-        done += 1
     collecting = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -156,7 +157,7 @@ def measure(call: Callable[[], object], clock: Clock, *, first_call_ms: float, w
         if collecting:
             gc.enable()
     calls = tuple(clock.milliseconds(a, b) for a, b in pairwise(marks))
-    return Timing(calls, wall_ms, first_call_ms, done, is_stable(recent))
+    return Timing(calls, wall_ms, first_call_ms, len(recent), sum(recent), is_stable(recent))
 
 
 def is_stable(times: Sequence[float]) -> bool:

@@ -25,8 +25,8 @@ def test_the_ceiling_is_measured_in_the_run_s_precision() -> None:
 
 
 def test_before_and_after_are_joined() -> None:
-    before, after = Ceiling(40.0, 1e9, 2048, "fp32"), Ceiling(44.0, 3e9, 512, "fp32")
-    assert best_of(before, after) == Ceiling(42.0, 3e9, 512, "fp32")
+    before, after = Ceiling(40.0, 1e9, 2048, "fp32", 50.0), Ceiling(44.0, 3e9, 512, "fp32", 60.0)
+    assert best_of(before, after) == Ceiling(42.0, 3e9, 512, "fp32", 110.0)
 
 
 def test_calibrating_leaves_the_precision_as_the_run_asked_for() -> None:

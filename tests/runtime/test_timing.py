@@ -41,11 +41,14 @@ def test_no_synchronisation_inside_the_window() -> None:
     assert device.log[device.log.index("mark") - 1] == "sync"
 
 
-def test_times_are_the_device_s_not_the_launch_s() -> None:
-    device = FakeDevice([1.0] * 8 + [10.0, 20.0, 30.0])
+def test_times_are_the_device_s_not_the_launch_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    from synora.runtime import timing as module
+
+    monkeypatch.setattr(module, "time_once", lambda call, clock: 1.0)
+    device = FakeDevice([10.0, 20.0, 30.0])
     timing = measure(device.call, device, first_call_ms=1.0, warmup=9, iters=3)
     assert timing.calls_ms == (10.0, 20.0, 30.0)
-    assert timing.warmup_calls == 9
+    assert (timing.warmup_calls, timing.warmup_ms) == (9, 9.0)
 
 
 def test_time_once_synchronises_at_both_ends() -> None:
@@ -87,18 +90,19 @@ def test_stable_warmup_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_summary_percentiles() -> None:
-    timing = Timing(tuple(float(v) for v in range(1, 102)), 5151.0, 7.0, 3, True)
+    timing = Timing(tuple(float(v) for v in range(1, 102)), 5151.0, 7.0, 3, 21.0, True)
     summary = timing.summary()
     assert summary["n"] == 101
     assert summary["median_ms"] == 51.0
     assert (summary["p10_ms"], summary["p90_ms"], summary["p99_ms"]) == (11.0, 91.0, 100.0)
     assert (summary["min_ms"], summary["mean_ms"], summary["iqr_ms"]) == (1.0, 51.0, 50.0)
     assert summary["noisy"] is True
-    assert (summary["first_call_ms"], summary["warmup_calls"], summary["wall_ms"]) == (7.0, 3, 5151.0)
+    assert (summary["first_call_ms"], summary["warmup_calls"], summary["warmup_ms"]) == (7.0, 3, 21.0)
+    assert summary["wall_ms"] == 5151.0
 
 
 def test_quiet_times_are_not_noisy() -> None:
-    assert Timing((10.0, 10.1, 10.2, 10.1), 40.4, 11.0, 3, True).summary()["noisy"] is False
+    assert Timing((10.0, 10.1, 10.2, 10.1), 40.4, 11.0, 3, 33.0, True).summary()["noisy"] is False
 
 
 def test_garbage_collection_is_off_in_the_window_and_on_after() -> None:
