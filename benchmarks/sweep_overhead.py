@@ -1,7 +1,5 @@
-"""What a tiny sweep costs beyond importing torch and the windows it measures. Run on a quiet machine:
+"""What a tiny sweep costs beyond importing torch and the windows it measures, on a quiet machine."""
 
-python benchmarks/sweep_overhead.py
-"""
 
 import json
 import os
