@@ -1,6 +1,5 @@
 """What a tiny sweep costs beyond importing torch and the windows it measures, on a quiet machine."""
 
-
 import json
 import os
 import statistics
