@@ -74,28 +74,22 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "venv" / "bin"
 
 
-def run(installed: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [str(installed / "synora"), *arguments], cwd="/", capture_output=True, text=True, check=True, timeout=120
-    )
-    return done.stdout
+def run(program: Path, *arguments: str) -> str:
+    """Run a program of the fresh environment, away from the checkout and from what leads back to it."""
+    env = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
+    command = [str(program), *arguments]
+    return subprocess.run(command, cwd="/", env=env, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
 def test_the_wheel_runs_outside_the_checkout(installed: Path) -> None:
-    where = subprocess.run(
-        [str(installed / "python"), "-c", "import synora; print(synora.__file__)"],
-        cwd="/",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert Path(where.stdout.strip()).is_relative_to(installed.parent), "the test must not run the checkout"
-    assert "sweep" in run(installed, "--help")
-    assert "dreamerv2-world-model" in run(installed, "sweep", "--list")
+    where = run(installed / "python", "-c", "import synora; print(synora.__file__)").strip()
+    assert Path(where).is_relative_to(installed.parent), "the test must not run the checkout"
+    assert "sweep" in run(installed / "synora", "--help")
+    assert "dreamerv2-world-model" in run(installed / "synora", "sweep", "--list")
 
 
 def test_the_wheel_brings_its_yaml(installed: Path, tmp_path: Path) -> None:
     """A sweep needs the presets file, and runs from the wheel alone."""
     flags = ["--models", "dreamerv1-encoder", "--no-backward", "--iters", "1", "--warmup", "1", "--device", "cpu"]
-    table = run(installed, "sweep", *flags, "--out-dir", str(tmp_path))
+    table = run(installed / "synora", "sweep", *flags, "--out-dir", str(tmp_path))
     assert "dreamerv1-encoder  ok" in table

@@ -15,6 +15,8 @@ from typing import Any
 import psutil
 import torch
 
+from synora.runtime.device import nvml_device
+
 CLEAR_PEAK = "5"  # written to /proc/self/clear_refs it resets VmHWM (proc(5))
 
 
@@ -96,16 +98,12 @@ def _peak_rss() -> int:
 def _nvml_process_bytes(device: torch.device) -> tuple[int | None, str]:
     """Return what the driver says this process holds on `device`, or None and why it is not known."""
     try:
-        import pynvml  # the module nvidia-ml-py installs
+        with nvml_device(str(torch.cuda.get_device_properties(device).uuid)) as (nvml, handle):
+            for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
+                if process.pid == os.getpid() and process.usedGpuMemory is not None:
+                    return int(process.usedGpuMemory), ""
     except ImportError:
         return None, "nvidia-ml-py is not installed (extra gpu)"
-    try:
-        pynvml.nvmlInit()
-        uuid = str(torch.cuda.get_device_properties(device).uuid)
-        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
-        for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
-            if process.pid == os.getpid() and process.usedGpuMemory is not None:
-                return int(process.usedGpuMemory), ""
-    except pynvml.NVMLError as error:
+    except Exception as error:  # noqa: BLE001 - drivers raise many types; the reason is recorded beside the null
         return None, f"NVML: {error}"
     return None, "NVML does not list this process (in a container it sees other process ids)"

@@ -74,12 +74,14 @@ class StepLinear:
 
     def __init__(self, offset: Tensor, *weights: Tensor) -> None:
         self._inputs: list[list[Tensor]] = [[] for _ in weights]
-        self._collect = torch.is_grad_enabled() and any(w.requires_grad for w in weights)
+        # The compiler cannot follow inputs that arrive after `apply`; it gets the plain products and fuses them itself.
+        compiling = torch.compiler.is_compiling()
+        self._collect = not compiling and torch.is_grad_enabled() and any(w.requires_grad for w in weights)
         if self._collect:
             offset = _CollectWeightGradient.apply(offset, self._inputs, *weights)
         self._offsets = offset.unbind(0)
         # Cast once: autocast does not remember casts of detached tensors.
-        self._weights = [w.detach().to(offset.dtype).t() for w in weights]
+        self._weights = [(w if compiling else w.detach()).to(offset.dtype).t() for w in weights]
 
     def __call__(self, step: int, *inputs: Tensor) -> Tensor:
         """(B, K_i) inputs of step `step` -> (B, N). Steps are taken once each, in order from 0."""

@@ -197,6 +197,16 @@ def _nvml() -> Iterator[Any]:
         nvml.nvmlShutdown()
 
 
+@contextlib.contextmanager
+def nvml_device(uuid: str) -> Iterator[tuple[Any, Any]]:
+    """Give NVML's module and its handle of the GPU or MIG slice with torch's `uuid`.
+
+    By UUID, because NVML counts all GPUs and torch only those in CUDA_VISIBLE_DEVICES. Raises as NVML does.
+    """
+    with _nvml() as nvml:
+        yield nvml, nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
+
+
 def _current_index() -> int:
     """Return the index of torch's current CUDA device, 0 when CUDA does not start (a kernel then gives the reason)."""
     try:
@@ -268,9 +278,7 @@ def _power_limit_watts(uuid: str | None) -> float | None:
     if not uuid:
         return None
     try:
-        with _nvml() as nvml:
-            # By UUID: NVML counts all GPUs, torch only those in CUDA_VISIBLE_DEVICES.
-            handle = nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
+        with nvml_device(uuid) as (nvml, handle):
             return float(nvml.nvmlDeviceGetEnforcedPowerLimit(handle)) / 1000.0
     except Exception:  # noqa: BLE001 -- not installed, no driver, not permitted, a MIG slice: no figure
         return None
