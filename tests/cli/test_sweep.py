@@ -263,3 +263,14 @@ def test_no_command_shows_help(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_unknown_command_gets_the_closest_match(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweeep"]) == 2
     assert "sweep" in capsys.readouterr().err
+
+
+def test_the_flags_allow_what_the_jobs_allow() -> None:
+    from typing import get_args
+
+    from synora.cli import sweep_options
+    from synora.compute import settings
+
+    assert get_args(settings.Preset) == sweep_options.PRESETS
+    assert get_args(settings.DType) == sweep_options.DTYPES
+    assert set(settings.presets()) == set(sweep_options.PRESETS)
