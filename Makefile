@@ -53,7 +53,7 @@ lock-check: sync ## Check that requirements.lock matches pyproject.toml
 	$(RUN) $(EXPORT) > "$$fresh"; \
 	diff -u requirements.lock "$$fresh" || { echo 'requirements.lock is out of date: make lock' >&2; exit 1; }
 
-check: lint lock-check test ## Everything CI checks
+check: lint lock-check docs test ## Everything CI checks
 
 docs: sync ## Build the documentation into site/
 	@$(RUN) mkdocs build --strict
