@@ -15,10 +15,12 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from multiprocessing import forkserver
+from multiprocessing import forkserver, util
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
@@ -26,11 +28,12 @@ from types import ModuleType
 
 from synora.batch.execute import execute, provenance, utc_now
 from synora.batch.plan import Plan, result_path
-from synora.core.errors import FileError, UsageError
+from synora.core.errors import FileError, SynoraError, UsageError
 from synora.core.job import JobSpec
 from synora.core.result import ErrorInfo, Result, Status
 
 POLL_SECONDS = 0.1
+LONGEST_TEMP_DIR = 60
 PHASES_PER_LOOK = 50  # so that a job that reports without pause cannot keep the pool from enforcing its limits
 PR_SET_PDEATHSIG = 1
 
@@ -104,6 +107,7 @@ class LocalPool:
 
         Leaving the iterator early (Ctrl-C, SIGTERM turned into an exception) kills the children that still run.
         """
+        out_dir = out_dir.absolute()  # a job may change its folder
         waiting = list(enumerate(plan.jobs))[::-1]
         running: list[_Running] = []
         try:
@@ -127,7 +131,7 @@ class LocalPool:
         """
         receiver, sender = self._context.Pipe(duplex=False)
         process = self._context.Process(target=_call_in_child, args=(function, sender))
-        _start_without_main(process)
+        _start(process)
         sender.close()
         try:
             ok, value = receiver.recv()
@@ -149,7 +153,7 @@ class LocalPool:
             raise FileError(f"cannot replace {path}: {error.strerror or error}. Choose another folder.") from error
         receiver, sender = self._context.Pipe(duplex=False)
         process = self._context.Process(target=_run_in_child, args=(job.model_dump_json(), str(out_dir), sender))
-        _start_without_main(process)
+        _start(process)
         sender.close()
         return _Running(index, job, process, receiver)
 
@@ -214,18 +218,60 @@ class LocalPool:
         return result
 
 
-def _start_without_main(process: ForkServerProcess) -> None:
+def _start(process: ForkServerProcess) -> None:
     """Start a child that does not run the parent's `__main__` again.
 
     multiprocessing would, so that functions defined there can be unpickled. Ours are not, and a user's script without
     the `if __name__ == "__main__"` line would start a sweep in every child.
+
+    Raises:
+        SynoraError: the fork server is gone.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
+        _start_fork_server()
         process.start()
+    except (EOFError, ConnectionError) as error:
+        raise SynoraError(
+            "the process that starts the jobs has died while it loaded torch; its message stands above."
+        ) from error
+    except KeyboardInterrupt:
+        _kill_fork_server()  # it is still loading torch and would notice our end only after that
+        raise
     finally:
         sys.modules["__main__"] = main
+
+
+def _start_fork_server() -> None:
+    """Start multiprocessing's fork server, if it does not run, such that nothing around us disturbs it."""
+    if len(tempfile.gettempdir()) > LONGEST_TEMP_DIR:
+        # Its socket's path has to fit in 107 bytes; SLURM's temporary folders do not leave it that.
+        configured, tempfile.tempdir = tempfile.tempdir, "/tmp"
+        try:
+            util.get_temp_dir()
+        finally:
+            tempfile.tempdir = configured
+    # It is started with `python -c`, which puts the current folder first on its path: a file random.py there would be
+    # run in place of the library's. Ctrl-C is for us alone, who end the children ourselves.
+    safe = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main_thread else None
+    try:
+        forkserver.ensure_running()
+    finally:
+        if in_main_thread:
+            signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)
+        if safe is None:
+            del os.environ["PYTHONSAFEPATH"]
+
+
+def _kill_fork_server() -> None:
+    pid = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
+    if pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _log_path(out_dir: Path, job: JobSpec) -> Path:
@@ -242,11 +288,16 @@ def _run_in_child(job_json: str, out_dir: str, channel: Connection) -> None:
         with contextlib.suppress(OSError):  # nobody listens any more: the parent is gone and we are about to be
             channel.send(phase)
 
+    code = 0
     try:
         execute(job, Path(out_dir), report=report)
     except FileError as error:
-        report(f"writing the result: {error}")
-        raise SystemExit(3) from error
+        report(f"writing the result: {str(error).removesuffix('.')}")
+        code = 3
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)  # the result is on disk: a thread that the job left behind must not hold it back
 
 
 def _call_in_child(function: Callable[[], object], channel: Connection) -> None:

@@ -77,9 +77,12 @@ class Plan(BaseModel):
         try:
             # A tuple field refuses a list in strict mode; JSON has only lists.
             return cls.of(JobSpec.model_validate(item) for item in value.get("jobs", []))
-        except (ValidationError, UsageError, TypeError) as error:
-            detail = " ".join(str(error).split())
-            raise FileError(f"{path} is not a valid synora plan: {detail}") from error
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(str(part) for part in first["loc"]) or "job"
+            raise FileError(f"{path} is not a valid synora plan: {where}: {first['msg']}.") from error
+        except (UsageError, TypeError) as error:
+            raise FileError(f"{path} is not a valid synora plan: {' '.join(str(error).split())}") from error
 
 
 def result_path(out_dir: str | os.PathLike[str], job: JobSpec) -> Path:

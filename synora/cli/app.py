@@ -12,7 +12,7 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 from synora.cli.sweep import sweep
-from synora.core.errors import EXIT_FAILED, EXIT_OK, SynoraError
+from synora.core.errors import EXIT_FAILED, EXIT_OK, FileError, SynoraError, UsageError
 
 EXIT_INTERRUPTED = 130
 
@@ -41,7 +41,10 @@ def run_job(
     from synora.batch.plan import Plan, result_path
     from synora.core.files import require_writable_folder
 
-    job = Plan.read(plan).job(index)
+    try:
+        job = Plan.read(plan).job(index)
+    except FileError as error:
+        raise UsageError(str(error)) from error
     folder = require_writable_folder(out_dir if out_dir is not None else plan.parent)
     result = execute(job, folder, attempt=attempt, report=lambda phase: print(f"{job.name}: {phase}", file=sys.stderr))
     print(f"{result.status}: {result_path(folder, job)}")
@@ -88,7 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         code = app(list(sys.argv[1:] if arguments is None else arguments), prog_name="synora", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed by the caller: `>&-`
+            sys.stdout.flush()
         if code == EXIT_INTERRUPTED:  # typer turns Ctrl-C into this code, without a word
             _complain("interrupted.")
     except TyperException as error:

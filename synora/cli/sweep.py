@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from synora.cli import sweep_options as options
-from synora.core.errors import EXIT_FAILED, EXIT_OK, UsageError
+from synora.core.errors import EXIT_FAILED, EXIT_OK, FileError, UsageError
 
 if TYPE_CHECKING:
     from synora.batch.local import LocalPool
@@ -99,8 +99,6 @@ def run_sweep(
     from synora.core.files import require_writable_folder
     from synora.core.machine import available_cpus, check_device_name, memory_limit_bytes
 
-    if memory_limit is not None and memory_limit <= 0:
-        raise UsageError(f"--memory-limit must be above 0 GiB (got {memory_limit:g}).")
     settings["threads"] = threads or available_cpus()
     check_device_name(device)
     make_jobs(cases, device="cpu", **settings)  # every other value is checked before torch is loaded for the device
@@ -114,7 +112,8 @@ def run_sweep(
         preload=PRELOAD,
         on_event=lambda event: progress.phase(event.job.name, event.phase),
     )
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     with progress:
         progress.phase("torch", "loading")
         name, facts = _resolve_device(pool, device)
@@ -122,7 +121,8 @@ def run_sweep(
         results = _run(pool, plan, out_dir, _metadata(name, facts, settings), progress)
     _show(results, out_dir)
     failed = any(result.status not in {"ok", "skipped"} for result in results)
-    return EXIT_FAILED if failed and strict else EXIT_OK
+    measured = any(result.status == "ok" for result in results)
+    return EXIT_FAILED if failed and (strict or not measured) else EXIT_OK
 
 
 def _show(results: Sequence[Result], out_dir: Path) -> None:
@@ -130,7 +130,7 @@ def _show(results: Sequence[Result], out_dir: Path) -> None:
     from synora.compute.report import REPORT_NAME, as_text
 
     print(as_text(results))
-    print(f"\nReports: {out_dir / REPORT_NAME}.{{json,csv,md,tex}}")
+    print(f"\nReports: {out_dir.resolve() / REPORT_NAME}.{{json,csv,md,tex}}")
     for result in results:
         if result.error is not None:
             print(f"synora: {result.job.name} {result.status}: {result.error.message}", file=sys.stderr)
@@ -146,16 +146,21 @@ def print_cases(cases: Sequence[BenchCase]) -> None:
 
 def _run(pool: LocalPool, plan: Plan, out_dir: Path, metadata: dict[str, Any], progress: PlanProgress) -> list[Result]:
     """Run the plan; the reports are rewritten after every case, so that what is measured is never lost."""
-    from synora.compute.report import write_reports
+    from synora.compute.report import as_text, write_reports
 
     run_dir = _new_run_dir(out_dir, metadata["started_at"])
     plan.write(run_dir / "plan.json")
     results: list[Result] = []
-    for result in pool.run(plan, run_dir):
-        results.append(result)
-        progress.finished(result, _headline(result))
-        write_reports(out_dir, results, metadata, complete=len(results) == len(plan.jobs))
-    write_reports(run_dir, results, metadata, complete=True)
+    try:
+        for result in pool.run(plan, run_dir):
+            results.append(result)
+            progress.finished(result, _headline(result))
+            write_reports(out_dir, results, metadata, complete=len(results) == len(plan.jobs))
+        write_reports(run_dir, results, metadata, complete=True)
+    except (FileError, KeyboardInterrupt):
+        if results:  # what was measured is worth reading, whatever became of its files
+            print(as_text(results))
+        raise
     return results
 
 
@@ -188,13 +193,16 @@ def _metadata(device: str, facts: dict[str, Any], settings: dict[str, Any]) -> d
     from synora.batch.execute import provenance, utc_now
 
     here = provenance(utc_now(), 0.0)
+    chosen = {name: "preset" if value is None else value for name, value in settings["overrides"].items()}
+    chosen |= {name: "preset" if settings[name] is None else settings[name] for name in ("warmup", "iters")}
     shown = ("preset", "dtype", "tf32", "compile", "backward", "threads", "seed")
     return {
         "started_at": here.started_at,
-        "command": shlex.join(["synora", *sys.argv[1:]]),
+        "command": shlex.join([_program(), *sys.argv[1:]]),
         "device": device,
         "device_name": facts["name"],
         **{name: settings[name] for name in shown},
+        **chosen,
         "omp_wait_policy": os.environ["OMP_WAIT_POLICY"],
         **here.versions,
         **{
@@ -205,6 +213,12 @@ def _metadata(device: str, facts: dict[str, Any], settings: dict[str, Any]) -> d
         "git_dirty": here.git.get("dirty"),
         **here.machine,
     }
+
+
+def _program() -> str:
+    """Return the program's name as the user could type it again."""
+    name = Path(sys.argv[0]).name
+    return "synora" if name in {"synora", "__main__.py"} else sys.argv[0]
 
 
 class _Probe:
@@ -232,6 +246,10 @@ def _new_run_dir(out_dir: Path, moment: str) -> Path:
             folder.mkdir(parents=True)
         except FileExistsError:
             continue
+        except OSError as error:
+            raise UsageError(
+                f"{folder} cannot be made: {error.strerror or error}. Choose another --out-dir."
+            ) from error
         return folder
     raise UsageError(f"{out_dir / 'runs'} already holds 1000 runs of this second; choose another --out-dir.")
 

@@ -12,6 +12,7 @@ from synora.core.errors import UsageError, unknown_value
 
 PRESETS = ("tiny", "small", "paper")
 DTYPES = ("fp32", "bf16", "fp16")
+LARGEST = 1e9
 
 
 def _one_of(kind: str, allowed: tuple[str, ...]) -> Callable[[str], str]:
@@ -35,6 +36,13 @@ def _at_least_one(param: typer.CallbackParam, value: int | None) -> int | None:
 def _not_negative(param: typer.CallbackParam, value: int) -> int:
     if value < 0:
         raise UsageError(f"{param.opts[0]} must be at least 0 (got {value}).")
+    return value
+
+
+def _finite_positive(param: typer.CallbackParam, value: float | None) -> float | None:
+    """Refuse what is no amount: zero, negative, NaN, infinity."""
+    if value is not None and not 0 < value < LARGEST:
+        raise UsageError(f"{param.opts[0]} must be a number above 0 and below {LARGEST:g} (got {value:g}).")
     return value
 
 
@@ -83,11 +91,19 @@ Seed = Annotated[
     int, typer.Option("--seed", callback=_not_negative, metavar="N", help="Seeds weights and synthetic inputs.")
 ]
 CaseTimeout = Annotated[
-    float, typer.Option("--case-timeout", metavar="SECONDS", help="A case that takes longer is killed.")
+    float,
+    typer.Option(
+        "--case-timeout", callback=_finite_positive, metavar="SECONDS", help="A case that takes longer is killed."
+    ),
 ]
 MemoryLimit = Annotated[
     float | None,
-    typer.Option("--memory-limit", metavar="GIB", help="A case that grows above is killed; default: 90 % of memory."),
+    typer.Option(
+        "--memory-limit",
+        callback=_finite_positive,
+        metavar="GIB",
+        help="A case that grows above is killed; default: 90 % of memory.",
+    ),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 if any case failed.")]
 OutDir = Annotated[

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     Inputs = torch.Tensor | tuple[Any, ...] | dict[str, Any]
 
 
+SIZE_FIELDS = ("batch_size", "seq_len", "image_size")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scale:
     """The sizes a case is built at, all resolved: no field is left to the builder's taste.

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from synora.compute.case import BenchCase
+from synora.compute.case import SIZE_FIELDS, BenchCase
 from synora.core.errors import UsageError, unknown_value
 from synora.core.registry import Registry
 
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
 # Other packages add families through the entry-point group, without an edit here.
 FAMILIES = Registry(
     "bench family",
@@ -54,10 +56,45 @@ def check_cases(cases: Iterable[object], source: str | None = None) -> None:
     for position, case in enumerate(cases):
         if not isinstance(case, BenchCase):
             raise UsageError(f"CASES[{position}] in {where} is a {type(case).__name__}, expected a BenchCase.")
+        problem = _problem(case)
+        if problem is not None:
+            raise UsageError(f"CASES[{position}] ({case.name!r}) in {where}: {problem}.")
         names[case.name] += 1
     twice = sorted(name for name, count in names.items() if count > 1)
     if twice:
         raise UsageError(f"CASES in {where} has more than one case named {', '.join(twice)}; names must be unique.")
+
+
+def _problem(case: BenchCase) -> str | None:
+    """Say what is wrong with a case's fields, None when nothing is."""
+    for field in ("name", "family"):
+        if not isinstance(getattr(case, field), str) or not _NAME.fullmatch(getattr(case, field)):
+            return f"{field} must be lower-case letters, digits, dashes, dots or underscores, at most 80"
+    if not isinstance(case.unit, str) or not case.unit.isprintable() or not case.unit.strip():
+        return f"unit must be a word or two on one line, not {case.unit!r}"
+    for field in ("build", "inputs", "items"):
+        if not callable(getattr(case, field)):
+            return f"{field} must be a function, not {getattr(case, field)!r}"
+    for field in ("loss", "optimizer"):
+        if getattr(case, field) is not None and not callable(getattr(case, field)):
+            return f"{field} must be a function or None, not {getattr(case, field)!r}"
+    sizes = case.image_sizes
+    if sizes is not None and not (isinstance(sizes, tuple) and sizes and all(map(_is_count, sizes))):
+        return f"image_sizes must be None or a tuple of whole numbers from 1, not {sizes!r}"
+    if not isinstance(case.paper_sizes, Mapping) or not all(
+        name in SIZE_FIELDS and _is_count(value) for name, value in case.paper_sizes.items()
+    ):
+        return f"paper_sizes must map {', '.join(SIZE_FIELDS)} to whole numbers from 1, not {case.paper_sizes!r}"
+    if case.clip_norm is not None and not (isinstance(case.clip_norm, int | float) and case.clip_norm > 0):
+        return f"clip_norm must be None or above 0, not {case.clip_norm!r}"
+    for field in ("heavy", "trains"):
+        if not isinstance(getattr(case, field), bool):
+            return f"{field} must be True or False, not {getattr(case, field)!r}"
+    return None
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def find_case(cases: Sequence[BenchCase], name: str) -> BenchCase:
@@ -82,6 +119,8 @@ def select_cases(
     Raises:
         UsageError: an unknown name, with the closest match, or nothing is left.
     """
+    if not cases:
+        raise UsageError("CASES is empty: append a BenchCase to it.")
     wanted = {find_case(cases, name).name for name in models}
     known = sorted({case.family for case in cases})
     for family in families:
@@ -120,7 +159,7 @@ def _import_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise UsageError(f"case file {str(path)!r} cannot be imported: {type(error).__name__}: {error}.") from error
     return module

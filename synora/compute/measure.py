@@ -130,6 +130,10 @@ def run(raw: dict[str, Any], report: Report) -> tuple[dict[str, Any], dict[str, 
         sizes = ", ".join(map(str, case.image_sizes or ()))
         raise JobSkipped(f"{case.name} takes image size {sizes}, not {params.image_size}.")
 
+    items = case.items(params.scale)
+    if not isinstance(items, int) or isinstance(items, bool) or items < 1:
+        raise SynoraError(f"the items function of {case.name} returned {items!r}, expected a whole number from 1.")
+
     report("calibrating")
     clock = clock_for(device)
     before = calibrate(device, params.dtype, params.tf32, clock)
@@ -148,14 +152,14 @@ def run(raw: dict[str, Any], report: Report) -> tuple[dict[str, Any], dict[str, 
         modes["train_step"] = observe.mode("train_step", work.train_step, counted)
     report("calibrating")
     ceiling = best_of(before, calibrate(device, params.dtype, params.tf32, clock))
-    _add_ratios(modes, case.items(params.scale), ceiling)
+    _add_ratios(modes, items, ceiling)
     body = {
         "case": case.name,
         "family": case.family,
         "heavy": case.heavy,
         "description": case.description,
         "unit": case.unit,
-        "items_per_call": case.items(params.scale),
+        "items_per_call": items,
         "parameters": sum(p.numel() for p in work.eager.parameters()),
         "trainable_parameters": sum(p.numel() for p in work.eager.parameters() if p.requires_grad),
         "modes": modes,
@@ -211,7 +215,10 @@ def _add_ratios(modes: dict[str, dict[str, Any]], items: int, ceiling: Ceiling) 
         seconds = mode["timing"]["median_ms"] / 1e3
         mode["items_per_second"] = items / seconds
         mode["achieved_flops_per_second"] = mode["flops"] / seconds
-        mode["ceiling_share"] = mode["flops"] / seconds / ceiling.flops_per_second
+        share = mode["flops"] / seconds / ceiling.flops_per_second
+        mode["ceiling_share"] = share if share <= 1 else None
+        if share > 1:
+            mode["missing"] = {"ceiling_share": f"the case ran at {share:.3g} times the rate of the ceiling's product"}
         mode["R"] = mode["timing"]["median_ms"] / ceiling.reference_ms
 
 

@@ -48,7 +48,19 @@ _MODE_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "cuda_peak_reserved_bytes": ("memory", "cuda_peak_reserved_bytes"),
     "cuda_process_bytes": ("memory", "cuda_process_bytes"),
 }
-_PARAM_COLUMNS = ("preset", "batch_size", "seq_len", "image_size", "device", "dtype", "tf32", "compile", "threads")
+_PARAM_COLUMNS = (
+    "preset",
+    "batch_size",
+    "seq_len",
+    "image_size",
+    "device",
+    "dtype",
+    "tf32",
+    "compile",
+    "threads",
+    "warmup",
+    "iters",
+)
 _BODY_COLUMNS = ("family", "unit", "items_per_call", "parameters", "trainable_parameters")
 
 _TABLE_HEADERS = (
@@ -194,7 +206,7 @@ def _table_row(result: Result) -> list[str]:
         f"{last['R']:.3g}",
         f"{last['items_per_second']:,.0f} {result.body['unit']}/s",
         f"{bound}{last['flops'] / 1e9:.4g}",
-        f"{100 * last['ceiling_share']:.1f}",
+        "" if last["ceiling_share"] is None else f"{100 * last['ceiling_share']:.1f}",
         f"{peak / 2**20:,.0f}",
         ", ".join(notes),
     ]

@@ -10,14 +10,13 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field
 
-from synora.compute.case import BenchCase, Scale
+from synora.compute.case import SIZE_FIELDS, BenchCase, Scale
 from synora.core.config import Config
 from synora.core.errors import UsageError, unknown_value
 from synora.core.job import JobSpec
 
 Preset = Literal["tiny", "small", "paper"]
 DType = Literal["fp32", "bf16", "fp16"]
-SIZES = ("batch_size", "seq_len", "image_size")
 
 
 class ComputeParams(Config):
@@ -51,8 +50,8 @@ class ComputeParams(Config):
     backward: bool = True
     compile: bool = False
     tf32: bool = False
-    threads: int = Field(1, ge=1)
-    seed: int = Field(0, ge=0)
+    threads: int = Field(1, ge=1, le=1024)
+    seed: int = Field(0, ge=0, lt=2**63)
 
     @property
     def scale(self) -> Scale:
@@ -69,7 +68,7 @@ def presets() -> dict[str, dict[str, int]]:
 
 def scale_of(case: BenchCase, preset: str, overrides: Mapping[str, int | None]) -> dict[str, int]:
     """Resolve the sizes of a case: preset, then (at `paper`) the model's own defaults, then the user's overrides."""
-    sizes = {name: presets()[preset][name] for name in SIZES}
+    sizes = {name: presets()[preset][name] for name in SIZE_FIELDS}
     if preset == "paper":
         sizes.update(case.paper_sizes)
     elif case.image_sizes is not None and sizes["image_size"] not in case.image_sizes:

@@ -109,6 +109,66 @@ def test_rows_survive_a_sweep_that_is_killed(case_file: Path, tmp_path: Path) ->
     assert [row["job"]["name"] for row in report(tmp_path)["results"]] == ["mlp"]
 
 
+ODD = """
+import os, threading, time
+from torch import nn, randn
+from synora.compute.case import BenchCase
+
+def moves(scale):
+    os.chdir("/")
+    return nn.Linear(4, 4)
+
+def lingers(scale):
+    threading.Thread(target=time.sleep, args=(3000,)).start()
+    return nn.Linear(4, 4)
+
+def case(name, **fields):
+    return BenchCase(**{"name": name, "family": "odd", "build": lambda s: nn.Linear(4, 4),
+                        "inputs": lambda s: randn(1, 4), **fields})
+
+CASES = [case("moves", build=moves), case("lingers", build=lingers), case("no-items", items=lambda s: 0)]
+"""
+
+
+def test_a_hostile_place_changes_nothing(tmp_path: Path) -> None:
+    """Files that shadow modules, a long TMPDIR, a relative folder, a case that leaves its folder or a thread behind."""
+    place = tmp_path / "place"
+    place.mkdir()
+    for name in ("random", "torch", "numpy", "queue"):
+        (place / f"{name}.py").write_text("raise RuntimeError('the current folder is not on the path')")
+    (tmp_path / "cases.py").write_text(ODD)
+    long = tmp_path / ("t" * 90)
+    long.mkdir()
+    program = Path(sys.executable).with_name("synora")
+    command = [str(program), "sweep", "--cases", str(tmp_path / "cases.py"), "--out-dir", "out", *FAST]
+    env = {**os.environ, "TMPDIR": str(long)}
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=120, check=False, env=env)
+    assert done.returncode == 0, done.stderr
+    rows = {row["job"]["name"]: row for row in report(place / "out")["results"]}
+    assert {name: row["status"] for name, row in rows.items()} == {
+        "moves": "ok",
+        "lingers": "ok",
+        "no-items": "failed",
+    }
+    assert "the items function of no-items returned 0" in rows["no-items"]["error"]["message"]
+    assert report(place / "out")["metadata"]["command"].startswith("synora sweep --cases")
+
+
+def test_a_sweep_in_which_nothing_was_measured_has_failed(case_file: Path, tmp_path: Path) -> None:
+    done = sweep(case_file, tmp_path, "--models", "raises")
+    assert done.returncode == 1, done.stderr
+    assert report(tmp_path)["results"][0]["status"] == "failed"
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"plan_version": 99}', '{"plan_version": 1, "jobs": [{"kind": "x"}]}'])
+def test_a_plan_that_is_none_is_bad_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str) -> None:
+    (tmp_path / "plan.json").write_text(content)
+    assert main(["run-job", "--plan", str(tmp_path / "plan.json"), "--index", "0"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "plan.json" in error and "http" not in error
+
+
 def test_list_names_every_case_without_running(case_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", "--cases", str(case_file), "--list"]) == 0
     shown = capsys.readouterr().out
@@ -145,8 +205,14 @@ def test_built_in_cases_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         (["--warmup", "0"], "--warmup must be at least 1 (got 0)"),
         (["--batch-size", "0"], "--batch-size must be at least 1 (got 0)"),
         (["--iters", "many"], "valid integer"),
-        (["--case-timeout", "0"], "must be above 0 seconds"),
-        (["--memory-limit", "0"], "--memory-limit must be above 0"),
+        (["--case-timeout", "0"], "--case-timeout must be a number above 0"),
+        (["--case-timeout", "nan"], "--case-timeout must be a number above 0"),
+        (["--case-timeout", "inf"], "--case-timeout must be a number above 0"),
+        (["--memory-limit", "0"], "--memory-limit must be a number above 0"),
+        (["--memory-limit", "nan"], "--memory-limit must be a number above 0"),
+        (["--memory-limit", "1e300"], "--memory-limit must be a number above 0"),
+        (["--threads", "99999999999999999999"], "field 'threads'"),
+        (["--seed", "99999999999999999999"], "field 'seed'"),
         (["--image-size", "48", "--models", "conv"], "--image-size 48 fits none of the chosen models"),
         (["--frobnicate"], "No such option: --frobnicate"),
         (["--modells", "mlp"], "--models"),

@@ -127,6 +127,7 @@ def test_the_case_list_is_checked() -> None:
         ("CASES = [1]", "CASES[0] in"),
         ("import nosuchmodule", "cannot be imported: ModuleNotFoundError"),
         ("def f(:", "cannot be imported: SyntaxError"),
+        ("import sys; sys.exit(0)", "cannot be imported: SystemExit"),
     ],
 )
 def test_a_broken_case_file_is_bad_usage(tmp_path: Any, text: str, words: str) -> None:
@@ -135,6 +136,38 @@ def test_a_broken_case_file_is_bad_usage(tmp_path: Any, text: str, words: str) -
     with pytest.raises(UsageError) as caught:
         load_cases(str(path))
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("name", "", "name must be lower-case"),
+        ("name", "a,b", "name must be lower-case"),
+        ("name", "x" * 400, "name must be lower-case"),
+        ("family", "My Family", "family must be lower-case"),
+        ("unit", None, "unit must be"),
+        ("unit", "two\nlines", "unit must be"),
+        ("build", None, "build must be a function"),
+        ("optimizer", 3, "optimizer must be a function or None"),
+        ("image_sizes", (), "image_sizes must be"),
+        ("image_sizes", 64, "image_sizes must be"),
+        ("paper_sizes", {"batchsize": 3}, "paper_sizes must map"),
+        ("paper_sizes", {"batch_size": "3"}, "paper_sizes must map"),
+        ("paper_sizes", None, "paper_sizes must map"),
+        ("clip_norm", -1.0, "clip_norm must be"),
+        ("trains", "no", "trains must be True or False"),
+    ],
+)
+def test_a_case_with_nonsense_in_a_field_is_bad_usage(field: str, value: Any, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_cases([case(**{"name": "fine", field: value})])
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_empty_list_says_so() -> None:
+    with pytest.raises(UsageError, match="CASES is empty"):
+        select_cases([])
 
 
 def test_a_missing_case_file_is_bad_usage(tmp_path: Any) -> None:
