@@ -43,6 +43,15 @@ class DreamerConfig(Config):
         replay_capacity: agent steps kept.
         exploration_noise: spread of the Normal added to continuous actions when collecting (clipped to [-1, 1]).
         precision: "float32", or autocast to "bfloat16" or "float16" (the authors: float16).
+        game: environment, in any spelling `synora.envs` knows; `env_backend` and `protocol` as there.
+        total_steps: agent steps of the whole run, the prefill included.
+        num_envs: environments that collect side by side; divides `prefill_steps`, `train_every` and `total_steps`.
+        seed: of every random stream of the run.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        log_every: agent steps between metric rows; likewise `eval_every` (0: never) and `save_every` (0: by time only).
+        eval_episodes: games of an evaluation.
+        save_minutes: wall-clock minutes between checkpoints.
+        keep_last: newest checkpoints kept, beside the best.
     """
 
     image_size: Literal[64] = 64
@@ -80,6 +89,19 @@ class DreamerConfig(Config):
     replay_capacity: int = Field(default=1_000_000, ge=1)
     exploration_noise: float = Field(default=0.3, ge=0)
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    game: str = "Pendulum-v1"
+    env_backend: str = "auto"
+    protocol: str | None = None
+    total_steps: int = Field(default=500_000, ge=1)
+    num_envs: int = Field(default=1, ge=1)
+    seed: int = Field(default=0, ge=0)
+    device: str = "auto"
+    log_every: int = Field(default=1000, ge=1)
+    eval_every: int = Field(default=10_000, ge=0)
+    eval_episodes: int = Field(default=10, ge=1)
+    save_every: int = Field(default=0, ge=0)
+    save_minutes: float = Field(default=10.0, ge=0)
+    keep_last: int = Field(default=2, ge=1)
 
     @property
     def feature_size(self) -> int:
@@ -198,6 +220,8 @@ class DreamerV2Config(DreamerConfig):
     pathwise_actions: bool = False
     target_update_every: int = Field(default=100, ge=1)
     prioritize_ends: bool = True
+    game: str = "Pong"
+    total_steps: int = Field(default=50_000_000, ge=1)
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "tiny": {
