@@ -12,6 +12,7 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 from synora.cli.sweep import sweep
+from synora.cli.train import train
 from synora.core.errors import EXIT_FAILED, EXIT_OK, FileError, SynoraError, UsageError
 
 EXIT_INTERRUPTED = 130
@@ -25,6 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("sweep")(sweep)
+app.command("train")(train)
 
 
 @app.command("run-job")
@@ -64,6 +66,34 @@ def doctor(
     from synora.cli.doctor import doctor as check
 
     return check(json_output, out_dir)
+
+
+envs = typer.Typer(help="Environments, and the rules they run under.", no_args_is_help=True)
+app.add_typer(envs, name="envs")
+
+
+@envs.command("list")
+def list_envs(
+    backend: Annotated[
+        str | None, typer.Option("--backend", "--env-backend", metavar="ale|bsuite|gym", help="Only this one.")
+    ] = None,
+) -> int:
+    """Print every environment that can be made here, one a line."""
+    from synora.cli.envs import list_envs as show
+
+    return show(backend)
+
+
+@envs.command("describe")
+def describe_env(
+    name: Annotated[str, typer.Argument(help="A protocol (atari-100k) or an environment in any spelling.")],
+    train_rules: Annotated[bool, typer.Option("--train", help="The training variant, not the evaluation one.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
+) -> int:
+    """Print the rules of a protocol, and its fingerprint."""
+    from synora.cli.envs import describe
+
+    return describe(name, train=train_rules, json_output=json_output)
 
 
 def _print_version(wanted: bool) -> None:
