@@ -46,6 +46,10 @@ TORCH_FREE = [
     "synora.compute.catalog",
     "synora.compute.report",
     "synora.compute.settings",
+    "synora.cli.train",
+    "synora.cli.envs",
+    "synora.envs.factory",
+    "synora.training",
     "synora.algorithms.dreamer.bench",
     "synora.algorithms.dreamer.config",
 ]
