@@ -301,10 +301,13 @@ def _run_in_child(job_json: str, out_dir: str, channel: Connection) -> None:
 
 
 def _call_in_child(function: Callable[[], object], channel: Connection) -> None:
+    _die_with_the_pool()
     try:
-        channel.send((True, function()))
+        answer: tuple[bool, object] = (True, function())
     except Exception as error:  # noqa: BLE001 - sent to the caller, which raises it
-        channel.send((False, f"{type(error).__name__}: {error}"))
+        answer = (False, f"{type(error).__name__}: {error}")
+    with contextlib.suppress(OSError):  # the caller is gone, by Ctrl-C
+        channel.send(answer)
 
 
 def _become_a_good_child(log: Path) -> None:
@@ -312,11 +315,10 @@ def _become_a_good_child(log: Path) -> None:
     os.setsid()  # so that a kill reaches this job's own children too, and Ctrl-C reaches only the parent
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _die_with_the_pool()
     if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         with contextlib.suppress(OSError):  # not allowed in some sandboxes; the pool's own limit still holds
             Path("/proc/self/oom_score_adj").write_text("1000")
-        _let_go_of_the_fork_server()
     log.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     os.dup2(descriptor, 1)
@@ -328,12 +330,15 @@ def _become_a_good_child(log: Path) -> None:
     faulthandler.enable()
 
 
-def _let_go_of_the_fork_server() -> None:
-    """Close this child's copy of the pipe whose closing tells the fork server that the pool's process is gone.
+def _die_with_the_pool() -> None:
+    """Have this child killed when the fork server ends, which it does with the pool's process.
 
-    multiprocessing hands a copy to every child, so the server, and with it our parent-death signal, would wait for
-    the children themselves.
+    multiprocessing hands every child a copy of the pipe whose closing tells the server so; the server, and with it our
+    parent-death signal, would wait for the children themselves. So this child's copy is closed.
     """
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     server = getattr(forkserver, "_forkserver", None)
     descriptor = getattr(server, "_forkserver_alive_fd", None)
     if server is not None and descriptor is not None:
