@@ -36,8 +36,8 @@ def checks(out_dir: Path) -> list[Check]:
     """Run every check, the slow ones side by side, and return the report in a fixed order. Never raises."""
     plan = all_checks(out_dir)
     with ThreadPoolExecutor(max_workers=len(plan)) as pool:
-        futures = [pool.submit(_isolated, *item) for item in plan]
         try:
+            futures = [pool.submit(_isolated, *item) for item in plan]
             return [check for future in futures for check in future.result()]
         except KeyboardInterrupt:
             kill_all()

@@ -6,10 +6,12 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 _live: set[subprocess.Popen[str]] = set()
+_stopping = threading.Event()  # set for good by `kill_all`: the program is about to end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,8 @@ def run(argv: Sequence[str], *, timeout: float, env: Mapping[str, str] | None = 
     except (OSError, ValueError) as error:
         return Done(code=None, out="", problem=f"cannot run {argv[0]!r}: {getattr(error, 'strerror', None) or error}")
     _live.add(process)
+    if _stopping.is_set():  # it was started while the others were being killed
+        _kill(process)
     try:
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -63,6 +67,7 @@ def run(argv: Sequence[str], *, timeout: float, env: Mapping[str, str] | None = 
 
 def kill_all() -> None:
     """Kill every program still running (the user pressed Ctrl-C)."""
+    _stopping.set()
     for process in list(_live):
         _kill(process)
 
