@@ -102,6 +102,10 @@ class LocalPool:
         if preload:
             self._context.set_forkserver_preload(list(preload))
 
+    def warm_up(self) -> None:
+        """Start loading what `preload` names and return at once; otherwise the first job does and waits for it."""
+        _start_fork_server()
+
     def run(self, plan: Plan, out_dir: Path) -> Iterator[Result]:
         """Yield the result of each job as it ends; every result is on disk before it is yielded.
 

@@ -12,7 +12,6 @@ from synora.batch.execute import software
 software()
 # Everything imported so far lives as long as the process. Taking it out of the collector's sight saves each child a
 # tenth of a second a collection, and the memory pages that a collection would touch, and so copy.
-gc.collect()
 gc.freeze()
 if any("multiprocessing.forkserver" in argument for argument in sys.orig_argv):
     # The server owns nothing that needs an orderly end, and taking torch apart holds the user's prompt back for most

@@ -94,7 +94,6 @@ def run_sweep(
     """Validate everything, then run the cases one after another and report; returns the exit code."""
     from synora.batch.local import LocalPool
     from synora.batch.plan import Plan
-    from synora.cli.progress import PlanProgress
     from synora.compute.settings import make_jobs
     from synora.core.files import require_writable_folder
     from synora.core.machine import available_cpus, check_device_name, memory_limit_bytes
@@ -105,7 +104,6 @@ def run_sweep(
     require_writable_folder(out_dir)
     # Idle OpenMP threads that spin steal the time of the ones that work, on any shared machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    progress = PlanProgress(len(cases))
     pool = LocalPool(
         timeout=case_timeout,
         memory_limit=int((memory_limit * 2**30) if memory_limit is not None else MEMORY_SHARE * memory_limit_bytes()),
@@ -114,6 +112,13 @@ def run_sweep(
     )
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
+    pool.warm_up()
+    # While torch is loaded over there, what takes time here.
+    from synora.batch.execute import software
+    from synora.cli.progress import PlanProgress
+
+    software()
+    progress = PlanProgress(len(cases))
     with progress:
         progress.phase("torch", "loading")
         name, facts = _resolve_device(pool, device)
