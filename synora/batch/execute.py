@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from synora.batch.plan import Plan, result_path
-from synora.core.errors import JobSkipped, SynoraError
+from synora.core.errors import JobSkipped, SynoraError, first_problem
 from synora.core.files import lease
 from synora.core.job import JobSpec
 from synora.core.registry import Registry
@@ -63,9 +63,8 @@ def run_job(job: JobSpec, *, attempt: int = 1, report: Report = lambda phase: No
         try:
             return outcome("ok", body=body, device=device)
         except ValidationError as invalid:
-            first = invalid.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise SynoraError(f"the job returned what no result may hold: {where}: {first['msg']}.") from invalid
+            found = first_problem(invalid, "result")
+            raise SynoraError(f"the job returned what no result may hold: {found}.") from invalid
     except JobSkipped as reason:
         return outcome("skipped", ErrorInfo(type="skipped", message=_one_line(str(reason))))
     except Exception as failure:  # noqa: BLE001 - the job's outcome is recorded as failed, with its traceback

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from synora.core.errors import FileError, UsageError
+from synora.core.errors import FileError, UsageError, first_problem
 from synora.core.files import read_json, write_json
 from synora.core.job import JobSpec
 
@@ -78,9 +78,7 @@ class Plan(BaseModel):
             # A tuple field refuses a list in strict mode; JSON has only lists.
             return cls.of(JobSpec.model_validate(item) for item in value.get("jobs", []))
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in first["loc"]) or "job"
-            raise FileError(f"{path} is not a valid synora plan: {where}: {first['msg']}.") from error
+            raise FileError(f"{path} is not a valid synora plan: {first_problem(error, 'job')}.") from error
         except (UsageError, TypeError) as error:
             raise FileError(f"{path} is not a valid synora plan: {' '.join(str(error).split())}") from error
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from synora.core.result import Result
+from synora.runtime.progress import clock_text
 
 
 class PlanProgress:
@@ -65,17 +66,11 @@ class PlanProgress:
         self._done += 1
         elapsed = time.monotonic() - self._started
         remaining = elapsed / self._done * (self._total - self._done)
-        eta = f"about {_clock(remaining)} left" if self._done < self._total else ""
+        eta = f"about {clock_text(remaining)} left" if self._done < self._total else ""
         line = f"[{self._done}/{self._total}] {result.job.name}: {result.status}, {detail}"
         if self._bar is not None:
             self._bar.update(self._task, completed=self._done, eta=eta)
             self._console.print(line, markup=False, highlight=False)
         else:
             tail = f", {eta}" if eta else ""
-            print(f"{line} (elapsed {_clock(elapsed)}{tail})", file=sys.stderr, flush=True)
-
-
-def _clock(seconds: float) -> str:
-    """Return h:mm:ss."""
-    whole = round(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+            print(f"{line} (elapsed {clock_text(elapsed)}{tail})", file=sys.stderr, flush=True)

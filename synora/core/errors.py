@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -64,3 +67,15 @@ def unknown_value(kind: str, value: str, allowed: Iterable[str], *, hint: str = 
     guess = f" Did you mean {match!r}?" if match else ""
     tail = f" {hint}" if hint else ""
     return UsageError(f"unknown {kind} {value!r}.{guess} Allowed: {', '.join(names) or '(none)'}.{tail}")
+
+
+def first_problem(error: ValidationError, whole: str) -> str:
+    """Return the first finding of a validation as "field: message".
+
+    Args:
+        error: pydantic's.
+        whole: what to call a finding about the record as a whole.
+    """
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"]) or whole
+    return f"{where}: {first['msg']}"

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
-from synora.core.errors import FileError
+from synora.core.errors import FileError, first_problem
 from synora.core.files import read_json, write_json
 from synora.core.job import JobSpec
 
@@ -114,6 +114,4 @@ class Result(_Record):
         try:
             return cls.model_validate(value)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in first["loc"]) or "result"
-            raise FileError(f"{path} is not a valid synora result: {where}: {first['msg']}.") from error
+            raise FileError(f"{path} is not a valid synora result: {first_problem(error, 'result')}.") from error

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from synora import __version__
-from synora.core.errors import FileError
+from synora.core.errors import FileError, first_problem
 from synora.core.files import read_json
 
 FORMAT_VERSION = 1
@@ -92,9 +92,7 @@ def parse_manifest(value: Any, source: Path) -> Manifest:
     try:
         return Manifest.model_validate(value)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "manifest"
-        raise FileError(f"{source} has a manifest that is not valid: {where}: {first['msg']}.") from error
+        raise FileError(f"{source} has a manifest that is not valid: {first_problem(error, 'manifest')}.") from error
 
 
 def require_spec(manifest: Manifest, spec: AgentSpec, source: Path) -> None:
