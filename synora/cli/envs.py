@@ -36,7 +36,7 @@ def describe(name: str, *, train: bool = False, json_output: bool = False) -> in
     """Print the rules of a protocol, or of an environment under its default protocol.
 
     Args:
-        name: a protocol ("atari-100k") or any spelling of an environment.
+        name: a protocol ("atari-100k", "gym-pixels,frame_skip=2") or any spelling of an environment.
         train: the training variant.
         json_output: one JSON object instead of lines.
 
@@ -47,7 +47,7 @@ def describe(name: str, *, train: bool = False, json_output: bool = False) -> in
     from synora.envs.protocol import about, named_protocol, protocol_names
 
     facts: dict[str, str | int] = {}
-    if name in protocol_names():
+    if name.split(",")[0] in protocol_names():
         protocol = named_protocol(name, train=train)
     else:
         try:

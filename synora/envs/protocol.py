@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from synora.core.config import Config
-from synora.core.errors import unknown_value
+from synora.core.config import Config, parse_overrides
+from synora.core.errors import UsageError, unknown_value
 
 # What a fingerprint stands for besides the fields: raised when the meaning of a field changes.
 _MEANING = 1
@@ -197,17 +197,22 @@ def named_protocol(name: str, *, train: bool = False) -> Protocol:
     """Return a named protocol, with the version of the simulator that is installed.
 
     Args:
-        name: one of `protocol_names()`.
+        name: one of `protocol_names()`, or one with changed rules: "gym-pixels,frame_skip=2".
         train: the training variant instead of the evaluation one.
 
     Raises:
-        UsageError: no protocol has this name (with the closest match).
+        UsageError: no protocol has this name (with the closest match), or a rule or its value is not allowed.
     """
-    if name not in _NAMED:
-        raise unknown_value("protocol", str(name), _NAMED)
-    named = _NAMED[name]
+    base, *changes = str(name).split(",")
+    if base not in _NAMED:
+        raise unknown_value("protocol", base, _NAMED)
+    named = _NAMED[base]
     phase = {"phase": "train", **named.train} if train else {"phase": "eval", **named.eval}
-    return Protocol(name=name, library=library_version(named.common["backend"]), **{**named.common, **phase})
+    protocol = Protocol(name=base, library=library_version(named.common["backend"]), **{**named.common, **phase})
+    rules = parse_overrides(changes)
+    if fixed := sorted({"name", "backend", "phase", "library"} & rules.keys()):
+        raise UsageError(f"protocol {name!r}: {', '.join(fixed)} cannot be changed; rules such as frame_skip can.")
+    return protocol.replace(**rules) if rules else protocol
 
 
 def library_version(backend: str) -> str:

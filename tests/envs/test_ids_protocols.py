@@ -163,6 +163,24 @@ def test_rules_that_do_not_fit_are_refused(changes: dict[str, object], words: st
     assert "\n" not in str(caught.value)
 
 
+def test_rules_can_be_changed_wherever_a_name_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+    changed = named_protocol("gym-pixels,frame_skip=2,grayscale=true", train=True)
+    assert changed == named_protocol("gym-pixels", train=True).replace(frame_skip=2, grayscale=True)
+    assert resolve_env("Pendulum-v1", protocol="gym-pixels,frame_skip=2")[1].frame_skip == 2
+    assert cli.describe("gym-pixels,frame_skip=2") == 0
+    assert named_protocol("gym-pixels,frame_skip=2").fingerprint in capsys.readouterr().out
+    for text, words in (
+        ("gym-pixel,frame_skip=2", "Did you mean 'gym-pixels'"),
+        ("gym-pixels,frame_skip", "key=value"),
+        ("gym-pixels,frameskip=2", "Did you mean 'frame_skip'"),
+        ("gym-pixels,frame_skip=0", "greater than or equal to 1"),
+        ("gym-pixels,backend=ale", "backend cannot be changed"),
+        ("gym-pixels,", "key=value"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            named_protocol(text)
+
+
 def test_a_protocol_cannot_be_changed_in_place() -> None:
     protocol = named_protocol("atari-100k")
     with pytest.raises(ConfigError, match="frozen"):
