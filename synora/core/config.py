@@ -12,13 +12,16 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from datetime import date
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any, ClassVar, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from synora.core.errors import ConfigError, closest
+
+# Far above any configuration, far below what stalls the parser.
+MAX_FILE_CHARACTERS = 1_000_000
 
 
 class Config(BaseModel):
@@ -121,9 +124,15 @@ def read_yaml_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
         ConfigError: missing, unreadable, not YAML, or not a mapping.
     """
     try:
-        content = _load_yaml(Path(path).read_text(encoding="utf-8"))
+        with open(path, encoding="utf-8") as stream:
+            text = stream.read(MAX_FILE_CHARACTERS + 1)
+        if len(text) > MAX_FILE_CHARACTERS:
+            raise ConfigError(f"config file {str(path)!r} is too large: more than {MAX_FILE_CHARACTERS} characters.")
+        content = _load_yaml(text)
     except OSError as error:
         raise ConfigError(f"cannot read config file {str(path)!r}: {error.strerror or error}.") from error
+    except ConfigError:
+        raise
     except ValueError as error:
         raise ConfigError(f"config file {str(path)!r} is not valid YAML: {_one_line(error)}.") from error
     if content is None:
@@ -175,7 +184,23 @@ def _one_line(error: Exception) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, reading `1e-4` as a number (YAML 1.1 demands a dot there, which nobody writes)."""
+    """The safe loader, reading `1e-4` as a number (YAML 1.1 demands a dot there, which nobody writes).
+
+    A key that stands twice is an error, and so is an alias: nine lines of them stand for gigabytes.
+    """
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Refuse aliases."""
+        if self.check_event(yaml.events.AliasEvent):
+            raise yaml.constructor.ConstructorError(None, None, "aliases (*name) are not allowed")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """Refuse a key that stands twice."""
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if twice := sorted({key for key in keys if keys.count(key) > 1}):
+            raise yaml.constructor.ConstructorError(None, None, f"{', '.join(twice)} stands there twice")
+        return dict(super().construct_mapping(node, deep=deep))
 
 
 class _Dumper(yaml.SafeDumper):
