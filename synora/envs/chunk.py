@@ -22,7 +22,8 @@ class Arrays:
         observations: (n, H, W, C) uint8, of the last reset or step.
         actions: (n,) int64, or (n, A) float32.
         chosen: (n,) bool, the environments the next command is for.
-        seeds: (n,) int64, for a reset: a new game's seed, or `CONTINUE`.
+        seeds: (n,) int64, for a reset: a new game's seed, or `CONTINUE`; after it, the seed of the game that was
+            started, or `CONTINUE` where one went on.
         rewards, raw_rewards: (n,) float64.
         terminated, truncated, life_lost, game_over: (n,) bool.
         episode_frames: (n,) int64.
@@ -92,7 +93,8 @@ class Chunk:
         """Reset the chosen environments with their seeds."""
         for index, env in self._chosen(arrays):
             seed = int(arrays.seeds[index])
-            observation, _ = env.reset(None if seed == CONTINUE else seed)
+            observation, info = env.reset(None if seed == CONTINUE else seed)
+            arrays.seeds[index] = CONTINUE if info["seed"] is None else info["seed"]
             arrays.observations[index] = observation
             arrays.episode_frames[index] = env.episode_frames
 

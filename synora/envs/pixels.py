@@ -14,7 +14,7 @@ from synora.envs.protocol import Protocol
 from synora.envs.resize import resize_area
 
 _NEEDS = {
-    "box2d": "Box2D tasks need Box2D and pygame: pip install 'gymnasium[box2d]'",
+    "box2d": "Box2D tasks need Box2D and pygame: pip install 'synora[box2d]'",
     "classic_control": "rendering classic control needs pygame: pip install 'synora[play]'",
 }
 

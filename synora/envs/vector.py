@@ -67,6 +67,7 @@ class VectorEnv:
         num_envs, observation_shape, action_space, action_meanings, protocol, env_id, seed: as in `Env`.
         games: (n,) int64: the number k of each environment's current game, -1 before its first or with a given seed.
         running: (n,) bool: the environments with an episode in progress.
+        next_game: the number of the next new game.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class VectorEnv:
         self.games = np.full(num_envs, -1, np.int64)
         self.running = np.zeros(num_envs, np.bool_)
         self._between_lives = np.zeros(num_envs, np.bool_)
-        self._next_game = 0
+        self.next_game = 0
 
     def _share(self) -> Arrays:
         size = action_size(self.action_space)
@@ -112,7 +113,8 @@ class VectorEnv:
         """Start an episode in the chosen environments.
 
         Args:
-            mask: (n,) bool; None for all. After a lost life that ended an episode the game goes on.
+            mask: (n,) bool; None for all. After a lost life that ended an episode the game goes on, unless it ends on
+                the way into its next life: then the next game starts.
             seeds: start a new game in each chosen environment, with exactly these seeds, in their order.
 
         Returns:
@@ -132,9 +134,15 @@ class VectorEnv:
             elif self._between_lives[index]:
                 self._arrays.seeds[index] = CONTINUE
             else:
-                self._arrays.seeds[index], self.games[index] = episode_seed(self.seed, self._next_game), self._next_game
-                self._next_game += 1
+                self._number(index)
+        resumed = chosen & (self._arrays.seeds == CONTINUE)
         self._run("reset", chosen)
+        # What an environment started by itself, because its game ended between two lives, has not our seed.
+        ended = resumed & (self._arrays.seeds != CONTINUE)
+        if ended.any():
+            for index in np.flatnonzero(ended):
+                self._number(index)
+            self._run("reset", ended)
         self.running |= chosen
         self._between_lives &= ~chosen
         return self._arrays.observations.copy()
@@ -179,9 +187,38 @@ class VectorEnv:
             chosen,
         )
 
+    def rejoin(self, games: npt.ArrayLike, next_game: int, idle: npt.ArrayLike) -> None:
+        """Go on with the numbering of another run's games, after they were played up to where they stood.
+
+        Args:
+            games: (n,) whole numbers for `games`.
+            next_game: the number of the next new game.
+            idle: (n,) bool: the environments without a game; their next reset starts one.
+        """
+        self.games[:] = games
+        self.next_game = next_game
+        stopped = self._mask(idle)
+        self.running &= ~stopped
+        self._between_lives &= ~stopped
+
     def facts(self) -> list[dict[str, Any]]:
         """Return what the backend knows of each environment (`lives`; `bsuite_info`)."""
         return self._local.facts() if self._local is not None else self._workers().facts()
+
+    @property
+    def local(self) -> bool:
+        """Whether the environments live in this process, so that `render` works."""
+        return self._local is not None
+
+    def render(self, index: int) -> npt.NDArray[np.uint8]:
+        """Return the picture for people of one environment, (H, W, 3) uint8, at the simulator's own size.
+
+        Raises:
+            UsageError: the environments live in workers, which send observations only.
+        """
+        if self._local is None:
+            raise UsageError("pictures for people need environments in this process: workers=0.")
+        return self._local.envs[index].render()
 
     def close(self) -> None:
         """End the workers and free the memory; calling it twice is fine."""
@@ -196,6 +233,11 @@ class VectorEnv:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _number(self, index: int | np.integer[Any]) -> None:
+        """Give environment `index` the next new game."""
+        self._arrays.seeds[index], self.games[index] = episode_seed(self.seed, self.next_game), self.next_game
+        self.next_game += 1
 
     def _run(self, command: str, chosen: Flags) -> None:
         self._arrays.chosen[:] = chosen

@@ -337,7 +337,9 @@ def _verify(folder: Path, name: str, manifest: Manifest) -> None:
 def _read_tensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
         with safetensors.safe_open(file, framework="pt") as stream:
-            return {key: stream.get_tensor(key) for key in stream.keys()}, stream.metadata() or {}  # noqa: SIM118
+            # Copies, because the file's tensors stand at any address: the last bits of a matrix product depend on
+            # where its inputs stand, so that a state used as it was read would go on other than the saved one.
+            return {key: stream.get_tensor(key).clone() for key in stream.keys()}, stream.metadata() or {}  # noqa: SIM118
     except (OSError, safetensors.SafetensorError) as error:
         reason = " ".join(str(error).split())
         raise FileError(f"{file} is not a whole safetensors file ({reason}). {HINT}") from error

@@ -26,7 +26,7 @@ from typing import Any, Literal, Protocol
 import torch
 
 from synora.core.config import Config
-from synora.core.errors import EXIT_OK, FileError, SynoraError
+from synora.core.errors import EXIT_OK, FileError, SynoraError, UsageError
 from synora.core.files import lease, require_writable_folder, write_json, write_text
 from synora.runtime import checkpoint as checkpoints
 from synora.runtime.checkpoint import CHECKPOINTS, AgentSpec
@@ -182,7 +182,18 @@ def train(plan: RunPlan, build: Callable[[RunContext], Algorithm]) -> Outcome:
     config = plan.config.model_dump(mode="json")
     if unknown := sorted(name for name in plan.frozen if name.split(".")[0] not in config):
         raise ValueError(f"frozen names no field of {type(plan.config).__name__}: {', '.join(unknown)}")
-    folder = require_writable_folder(plan.folder, flag="the run's folder")
+    existed = plan.folder.exists()
+    try:
+        return _train(plan, build, config)
+    except UsageError:
+        if not existed and checkpoints.latest(plan.folder / CHECKPOINTS) is None:
+            shutil.rmtree(plan.folder, ignore_errors=True)  # bad usage leaves nothing behind
+        raise
+
+
+def _train(plan: RunPlan, build: Callable[[RunContext], Algorithm], config: Mapping[str, Any]) -> Outcome:
+    """Do what `train` says; `config` is the plan's, as JSON values."""
+    folder = require_writable_folder(plan.folder)
     with lease(folder / "run"), StopSignals() as signals:
         progress = TrainingProgress(plan.schedule.rounds, clock=plan.clock)
         newest = checkpoints.latest(folder / CHECKPOINTS)

@@ -48,8 +48,14 @@ class Sequences(NamedTuple):
     step: NDArray[np.int64]
 
     def tensors(self, device: torch.device | str = "cpu") -> dict[str, torch.Tensor]:
-        """Return every field as a tensor on `device`, by name; on the CPU they share the arrays' memory."""
-        return {name: torch.from_numpy(value).to(device) for name, value in self._asdict().items()}
+        """Return every field as a tensor on `device`, by name; on the CPU the image shares the array's memory.
+
+        The others are copies: numpy's arrays stand at any address, and with it the last bits of a matrix product change
+        (MKL); torch's own tensors are aligned, so that a run computes the same every time.
+        """
+        found = {name: torch.from_numpy(value) for name, value in self._asdict().items()}
+        copied = {name: value.clone() for name, value in found.items() if name != "image"}
+        return {name: copied.get(name, value).to(device) for name, value in found.items()}
 
 
 class Replay:

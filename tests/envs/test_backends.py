@@ -252,11 +252,11 @@ def test_gym_pixels_are_the_render_resized_and_gray_on_request() -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("Box2D") is not None, reason="Box2D is installed")
 def test_car_racing_says_what_it_needs() -> None:
-    with pytest.raises(DependencyMissing, match=r"pip install 'gymnasium\[box2d\]'"):
+    with pytest.raises(DependencyMissing, match=r"pip install 'synora\[box2d\]'"):
         make_env("CarRacing-v3")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("Box2D") is None, reason="needs Box2D: pip install 'gymnasium[box2d]'")
+@pytest.mark.skipif(importlib.util.find_spec("Box2D") is None, reason="needs Box2D: pip install 'synora[box2d]'")
 def test_car_racing() -> None:
     with make_env("CarRacing-v3") as env:
         first, _ = env.reset(0)

@@ -485,3 +485,12 @@ def test_few_files_are_open(tmp_path: Path) -> None:
             tmp_path, capacity=capacity, observation_shape=(1,), streams=streams, say=lambda line: None
         ).layout
         assert streams * (-(-layout.rows_kept // layout.chunk_rows) + 2) <= 400
+
+
+def test_tensors_that_enter_products_are_aligned(tmp_path: Path) -> None:
+    """The last bits of MKL's products depend on the address of their inputs; numpy's are anywhere."""
+    replay, _, _ = pair(tmp_path, 12)
+    drawn = replay.sample(3, 2, np.random.default_rng(0))
+    values = np.zeros(drawn.action.size + 1, drawn.action.dtype)[1:].reshape(drawn.action.shape)
+    tensors = drawn._replace(action=values).tensors()
+    assert [tensors[name].data_ptr() % 64 for name in ("action", "reward", "is_first")] == [0, 0, 0]

@@ -5,8 +5,9 @@ V1: danijar/dreamer (DeepMind Control from pixels). V2: danijar/dreamerv2 (Atari
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -15,6 +16,9 @@ from synora.core.config import Config
 
 class DreamerConfig(Config):
     """What both versions share. Sizes are counts, rates are per update.
+
+    It is the type to accept. Making one (`DreamerConfig(game="Pong")`, `DreamerConfig.compose(…)`) gives a
+    `DreamerV2Config`, the newer agent; write `DreamerV1Config` for the other.
 
     Attributes:
         image_size: height and width of the frames; the convolutions are unpadded and fit 64 only.
@@ -36,35 +40,40 @@ class DreamerConfig(Config):
         adam_eps: Adam's epsilon.
         weight_decay: every parameter is multiplied by `1 - weight_decay` at each update, whatever the step size.
         grad_clip: global gradient norm of each of the three optimisers.
-        prefill_steps: environment interactions (after action repeat) with random actions before training.
+        prefill_steps: environment interactions with random actions before training.
         pretrain_updates: updates right after the prefill.
         train_every: agent steps between training phases, each of `updates_per_train` updates.
-        action_repeat: environment frames an action lasts.
         replay_capacity: agent steps kept.
         exploration_noise: spread of the Normal added to continuous actions when collecting (clipped to [-1, 1]).
         precision: "float32", or autocast to "bfloat16" or "float16" (the authors: float16).
-        game: environment, in any spelling `synora.envs` knows; `env_backend` and `protocol` as there.
+        game: environment, in any spelling `synora.envs` knows; `env_backend` and `protocol` as there. How many frames
+            an action lasts is the protocol's `frame_skip` (the authors: 4 on Atari, 2 on DeepMind Control).
         total_steps: agent steps of the whole run, the prefill included.
         num_envs: environments that collect side by side; divides `prefill_steps`, `train_every` and `total_steps`.
+        env_workers: processes that step them, in training and evaluation; 0: none but this one; None: one a usable CPU
+            for Atari and Gymnasium with several environments, else none. Results do not depend on it.
         seed: of every random stream of the run.
+        compile: hand the convolutions, heads and the actor to torch's compiler; needs a C++ compiler (CPU) or Triton.
         device: "auto", "cpu", "cuda" or "cuda:N".
         log_every: agent steps between metric rows; likewise `eval_every` (0: never) and `save_every` (0: by time only).
         eval_episodes: games of an evaluation.
         save_minutes: wall-clock minutes between checkpoints.
         keep_last: newest checkpoints kept, beside the best.
+        tensorboard: also write the metrics as TensorBoard event files, to `tensorboard/` in the run's folder.
+        wandb: Weights & Biases project that also gets the metrics; None: no such thing. Offline without an API key.
     """
 
     image_size: Literal[64] = 64
     image_channels: int = Field(default=3, ge=1, le=16)
-    deter_size: int = Field(default=200, ge=1)
-    stoch_size: int = Field(default=30, ge=1)
-    hidden_size: int = Field(default=200, ge=1)
-    cnn_depth: int = Field(default=32, ge=1)
-    units: int = Field(default=400, ge=1)
-    reward_layers: int = Field(default=2, ge=0)
-    discount_layers: int = Field(default=3, ge=0)
-    critic_layers: int = Field(default=3, ge=0)
-    actor_layers: int = Field(default=4, ge=0)
+    deter_size: int = Field(default=200, ge=1, le=65_536)
+    stoch_size: int = Field(default=30, ge=1, le=65_536)
+    hidden_size: int = Field(default=200, ge=1, le=65_536)
+    cnn_depth: int = Field(default=32, ge=1, le=65_536)
+    units: int = Field(default=400, ge=1, le=65_536)
+    reward_layers: int = Field(default=2, ge=0, le=100)
+    discount_layers: int = Field(default=3, ge=0, le=100)
+    critic_layers: int = Field(default=3, ge=0, le=100)
+    actor_layers: int = Field(default=4, ge=0, le=100)
     predict_discount: bool = False
     discount_scale: float = Field(default=10.0, ge=0)
     kl_scale: float = Field(default=1.0, ge=0)
@@ -72,9 +81,9 @@ class DreamerConfig(Config):
     reward_transform: Literal["none", "tanh"] = "none"
     discount: float = Field(default=0.99, ge=0, le=1)
     lambda_: float = Field(default=0.95, ge=0, le=1)
-    horizon: int = Field(default=15, ge=2)
-    batch_size: int = Field(default=50, ge=1)
-    seq_len: int = Field(default=50, ge=1)
+    horizon: int = Field(default=15, ge=2, le=10_000)
+    batch_size: int = Field(default=50, ge=1, le=65_536)
+    seq_len: int = Field(default=50, ge=1, le=65_536)
     model_lr: float = Field(default=6e-4, gt=0)
     actor_lr: float = Field(default=8e-5, gt=0)
     critic_lr: float = Field(default=8e-5, gt=0)
@@ -85,7 +94,6 @@ class DreamerConfig(Config):
     pretrain_updates: int = Field(default=100, ge=0)
     train_every: int = Field(default=500, ge=1)
     updates_per_train: int = Field(default=100, ge=1)
-    action_repeat: int = Field(default=2, ge=1)
     replay_capacity: int = Field(default=1_000_000, ge=1)
     exploration_noise: float = Field(default=0.3, ge=0)
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
@@ -93,15 +101,35 @@ class DreamerConfig(Config):
     env_backend: str = "auto"
     protocol: str | None = None
     total_steps: int = Field(default=500_000, ge=1)
-    num_envs: int = Field(default=1, ge=1)
-    seed: int = Field(default=0, ge=0)
+    num_envs: int = Field(default=1, ge=1, le=1024)
+    env_workers: int | None = Field(default=None, ge=0)
+    seed: int = Field(default=0, ge=0, le=2**63 - 1)
     device: str = "auto"
+    compile: bool = False
     log_every: int = Field(default=1000, ge=1)
     eval_every: int = Field(default=10_000, ge=0)
     eval_episodes: int = Field(default=10, ge=1)
     save_every: int = Field(default=0, ge=0)
     save_minutes: float = Field(default=10.0, ge=0)
     keep_last: int = Field(default=2, ge=1)
+    tensorboard: bool = False
+    wandb: str | None = Field(default=None, min_length=1)
+
+    def __new__(cls, **values: Any) -> Self:  # noqa: D102
+        return super().__new__(DreamerV2Config if cls is DreamerConfig else cls)  # type: ignore[return-value]
+
+    @classmethod
+    def compose(
+        cls,
+        *,
+        file: str | os.PathLike[str] | None = None,
+        preset: str | None = None,
+        overrides: Iterable[str] | Mapping[str, Any] = (),
+    ) -> Self:
+        """As `Config.compose`; of `DreamerConfig` itself, a `DreamerV2Config`."""
+        made: Any = DreamerV2Config if cls is DreamerConfig else super()
+        composed: Self = made.compose(file=file, preset=preset, overrides=overrides)
+        return composed
 
     @property
     def feature_size(self) -> int:
@@ -119,7 +147,9 @@ class DreamerV1Config(DreamerConfig):
         actor_init_std: spread that a raw output of 0 gives.
         actor_min_std: added to the softplus of the raw spread.
         mode_samples: draws of which the evaluation policy takes the most likely.
-        epsilon: chance of a uniformly random discrete action when collecting.
+        epsilon: chance of a uniformly random discrete action when collecting, at the first update (the paper: 0.4).
+        epsilon_final: the chance it falls to (the paper: 0.1); None: it stays as it is.
+        epsilon_decay_updates: gradient updates (of the world model) over which it falls linearly.
     """
 
     min_std: float = Field(default=0.1, gt=0)
@@ -129,6 +159,8 @@ class DreamerV1Config(DreamerConfig):
     actor_min_std: float = Field(default=1e-4, gt=0)
     mode_samples: int = Field(default=100, ge=1)
     epsilon: float = Field(default=0.0, ge=0, le=1)
+    epsilon_final: float | None = Field(default=None, ge=0, le=1)
+    epsilon_decay_updates: int = Field(default=200_000, ge=1)
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "tiny": {
@@ -148,7 +180,7 @@ class DreamerV1Config(DreamerConfig):
             "reward_transform": "none", "discount": 0.99, "lambda_": 0.95, "horizon": 15,
             "batch_size": 50, "seq_len": 50, "model_lr": 6e-4, "actor_lr": 8e-5, "critic_lr": 8e-5,
             "adam_eps": 1e-7, "weight_decay": 0.0, "grad_clip": 100.0, "prefill_steps": 2500, "pretrain_updates": 100,
-            "train_every": 500, "updates_per_train": 100, "action_repeat": 2, "exploration_noise": 0.3,
+            "train_every": 500, "updates_per_train": 100, "exploration_noise": 0.3,
             "min_std": 0.1, "action_distribution": "tanh_normal", "actor_mean_scale": 5.0, "actor_init_std": 5.0,
             "actor_min_std": 1e-4, "mode_samples": 100,
         },
@@ -158,6 +190,13 @@ class DreamerV1Config(DreamerConfig):
     def feature_size(self) -> int:
         """`stoch_size + deter_size`."""
         return self.stoch_size + self.deter_size
+
+    def epsilon_at(self, updates: int) -> float:
+        """Return the chance of a random discrete action after so many gradient updates."""
+        if self.epsilon_final is None:
+            return self.epsilon
+        share = min(1.0, updates / self.epsilon_decay_updates)
+        return self.epsilon + (self.epsilon_final - self.epsilon) * share
 
 
 class DreamerV2Config(DreamerConfig):
@@ -181,15 +220,15 @@ class DreamerV2Config(DreamerConfig):
     """
 
     image_channels: int = Field(default=1, ge=1, le=16)
-    deter_size: int = Field(default=600, ge=1)
-    stoch_size: int = Field(default=32, ge=1)
-    class_size: int = Field(default=32, ge=2)
-    hidden_size: int = Field(default=600, ge=1)
-    cnn_depth: int = Field(default=48, ge=1)
+    deter_size: int = Field(default=600, ge=1, le=65_536)
+    stoch_size: int = Field(default=32, ge=1, le=65_536)
+    class_size: int = Field(default=32, ge=2, le=65_536)
+    hidden_size: int = Field(default=600, ge=1, le=65_536)
+    cnn_depth: int = Field(default=48, ge=1, le=65_536)
     layer_norm_eps: float = Field(default=1e-3, gt=0)
-    reward_layers: int = Field(default=4, ge=0)
-    discount_layers: int = Field(default=4, ge=0)
-    critic_layers: int = Field(default=4, ge=0)
+    reward_layers: int = Field(default=4, ge=0, le=100)
+    discount_layers: int = Field(default=4, ge=0, le=100)
+    critic_layers: int = Field(default=4, ge=0, le=100)
     predict_discount: bool = True
     discount_scale: float = Field(default=5.0, ge=0)
     kl_scale: float = Field(default=0.1, ge=0)
@@ -198,7 +237,7 @@ class DreamerV2Config(DreamerConfig):
     kl_average_first: bool = True
     reward_transform: Literal["none", "tanh"] = "tanh"
     discount: float = Field(default=0.999, ge=0, le=1)
-    batch_size: int = Field(default=16, ge=1)
+    batch_size: int = Field(default=16, ge=1, le=65_536)
     model_lr: float = Field(default=2e-4, gt=0)
     actor_lr: float = Field(default=4e-5, gt=0)
     critic_lr: float = Field(default=1e-4, gt=0)
@@ -208,7 +247,6 @@ class DreamerV2Config(DreamerConfig):
     pretrain_updates: int = Field(default=1, ge=0)
     train_every: int = Field(default=16, ge=1)
     updates_per_train: int = Field(default=1, ge=1)
-    action_repeat: int = Field(default=4, ge=1)
     replay_capacity: int = Field(default=2_000_000, ge=1)
     exploration_noise: float = Field(default=0.0, ge=0)
     action_distribution: Literal["onehot", "truncated_normal"] = "onehot"
@@ -243,7 +281,7 @@ class DreamerV2Config(DreamerConfig):
             "kl_average_first": True, "reward_transform": "tanh", "discount": 0.999, "lambda_": 0.95, "horizon": 15,
             "batch_size": 16, "seq_len": 50, "model_lr": 2e-4, "actor_lr": 4e-5, "critic_lr": 1e-4, "adam_eps": 1e-5,
             "weight_decay": 1e-6, "grad_clip": 100.0, "prefill_steps": 50_000, "pretrain_updates": 1,
-            "train_every": 16, "updates_per_train": 1, "action_repeat": 4, "replay_capacity": 2_000_000,
+            "train_every": 16, "updates_per_train": 1, "replay_capacity": 2_000_000,
             "exploration_noise": 0.0, "action_distribution": "onehot", "actor_init_std": 0.0, "actor_min_std": 0.1,
             "actor_gradient": "reinforce", "actor_grad_mix": 0.1, "actor_entropy": 1e-3, "target_update_every": 100,
             "prioritize_ends": True,
@@ -251,7 +289,7 @@ class DreamerV2Config(DreamerConfig):
         "dmc_vision": {
             "image_channels": 3, "deter_size": 200, "hidden_size": 200, "predict_discount": False, "kl_scale": 1.0,
             "free_nats": 1.0, "reward_transform": "none", "discount": 0.99, "model_lr": 3e-4, "actor_lr": 8e-5,
-            "critic_lr": 8e-5, "prefill_steps": 1000, "pretrain_updates": 100, "train_every": 5, "action_repeat": 2,
+            "critic_lr": 8e-5, "prefill_steps": 1000, "pretrain_updates": 100, "train_every": 5,
             "action_distribution": "truncated_normal", "actor_gradient": "dynamics", "actor_entropy": 1e-4,
             "prioritize_ends": False,
         },

@@ -13,6 +13,7 @@ from synora.algorithms.dreamer.imagination import Behaviour, BehaviourOutput, be
 from synora.algorithms.dreamer.optim import build_optimizer
 from synora.algorithms.dreamer.world_model import ReplayBatch, WorldModel, WorldModelOutput
 from synora.core.errors import UsageError
+from synora.runtime.compilation import compile_modules
 from synora.runtime.device import autocast_context
 from synora.runtime.loop import require_finite
 from synora.runtime.state import gather_state, restore_state
@@ -33,6 +34,7 @@ class Learner:
 
     Raises:
         UsageError: float16 on a CPU, which has no loss scaling there.
+        DependencyMissing: `compile` on a machine without a compiler.
     """
 
     def __init__(self, config: DreamerConfig, action_size: int, device: torch.device) -> None:
@@ -50,6 +52,8 @@ class Learner:
                 ("critic", self.behaviour.critic, config.critic_lr),
             )
         }
+        if config.compile:
+            compile_modules(self._compiled(), device)
         self._scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "float16")
 
     def update(self, batch: ReplayBatch, generator: torch.Generator | None = None) -> dict[str, float]:
@@ -105,6 +109,12 @@ class Learner:
             **optimizers,
             "scaler": self._scaler,
         }
+
+    def _compiled(self) -> list[nn.Module]:
+        """What gains from the compiler. The recurrent loops would take it minutes and stay as they are."""
+        world, behaviour = self.world_model, self.behaviour
+        found = (world.encoder, world.decoder, world.reward, world.discount, behaviour.actor, behaviour.critic)
+        return [module for module in (*found, behaviour.target_critic) if module is not None]
 
     def _autocast(self) -> Any:
         return autocast_context(self.device, _AUTOCAST[self.config.precision])

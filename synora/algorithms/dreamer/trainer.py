@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,27 +11,30 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from synora.algorithms.dreamer.agent import Policy, PolicyState
+from synora.algorithms.dreamer.agent import Policy, PolicyAgent, PolicyState
 from synora.algorithms.dreamer.config import DreamerConfig, DreamerV1Config, DreamerV2Config
-from synora.algorithms.dreamer.lanes import Lane
 from synora.algorithms.dreamer.learner import Learner
 from synora.algorithms.dreamer.rssm import State
 from synora.algorithms.dreamer.world_model import ReplayBatch
-from synora.core.errors import ConfigError
-from synora.envs.factory import make_env
-from synora.envs.interface import Discrete, Env
+from synora.core.errors import ConfigError, SynoraError
+from synora.envs.collector import Collector, auto_workers
+from synora.envs.factory import make_env, make_vector_env, resolve_env
+from synora.envs.interface import Discrete, Env, episode_seed
+from synora.envs.rollout import play_games
+from synora.envs.vector import VectorEnv
 from synora.runtime.device import resolve_device
 from synora.runtime.loop import Outcome, RunContext, RunPlan, train
 from synora.runtime.manifest import AgentSpec
+from synora.runtime.metrics_log import Sink, TensorBoardSink, WandbSink
 from synora.runtime.replay import Replay, Sequences
 from synora.runtime.schedule import Interleaved, LoopSettings
 
-EVAL_LANES = 16
+EVAL_ENVS = 16
 # What decides the networks, the environment or the random streams: a run keeps these.
 FROZEN = (
     *("image_size", "image_channels", "deter_size", "stoch_size", "class_size", "hidden_size", "cnn_depth", "units"),
     *("reward_layers", "discount_layers", "critic_layers", "actor_layers", "predict_discount", "action_distribution"),
-    *("layer_norm_eps", "game", "env_backend", "protocol", "action_repeat", "num_envs", "seed", "seq_len"),
+    *("layer_norm_eps", "game", "env_backend", "protocol", "num_envs", "seed", "seq_len"),
 )
 
 
@@ -44,6 +48,7 @@ def train_dreamer(config: DreamerConfig, folder: Path) -> Outcome:
     Raises:
         UsageError: a value does not fit the game, or a frozen one was changed.
     """
+    check_schedule(config)
     with make_env(config.game, backend=config.env_backend, protocol=config.protocol, train=True) as env:
         config = fit_to_env(config, env)
     settings = LoopSettings(
@@ -62,22 +67,59 @@ def train_dreamer(config: DreamerConfig, folder: Path) -> Outcome:
         updates=config.updates_per_train,
     )
     frozen = [name for name in FROZEN if name in type(config).model_fields]  # V1 has no classes and no LayerNorm
-    plan = RunPlan(folder, config.seed, config, frozen, schedule, settings)
+    plan = RunPlan(folder, config.seed, config, frozen, schedule, settings, sinks=dashboards(config, folder))
     return train(plan, partial(DreamerTrainer, config))
+
+
+def dashboards(config: DreamerConfig, folder: Path) -> dict[str, Callable[[int], Sink]]:
+    """Return what starts each dashboard the configuration asks for; see `RunPlan.sinks`."""
+    makers: dict[str, Callable[[int], Sink]] = {}
+    if config.tensorboard:
+        makers["tensorboard"] = lambda step: TensorBoardSink(folder / "tensorboard", first_step=step)
+    if project := config.wandb:
+        makers["wandb"] = lambda _: WandbSink(folder, project=project, config=config.model_dump(mode="json"))
+    return makers
+
+
+def check_schedule(config: DreamerConfig) -> None:
+    """Check what no field can check alone, before anything is made.
+
+    Raises:
+        ConfigError: steps that do not divide among the environments, no steps after the prefill, or a replay that
+            cannot hold, or will not have, one training sequence when it is first drawn from.
+    """
+    envs = config.num_envs
+    for name in ("prefill_steps", "train_every", "total_steps"):
+        if getattr(config, name) % envs:
+            raise ConfigError(f"{name}={getattr(config, name)} is not a multiple of num_envs={envs}.")
+    if config.total_steps < config.prefill_steps:
+        raise ConfigError(
+            f"total_steps={config.total_steps} is less than prefill_steps={config.prefill_steps}, which it includes: "
+            "nothing would be learned."
+        )
+    first = config.prefill_steps + (0 if config.pretrain_updates else config.train_every)
+    if min(first, config.total_steps) // envs + 1 < config.seq_len:  # each environment's first frame is a reset's
+        raise ConfigError(
+            f"prefill_steps={config.prefill_steps} gives each of {envs} environment(s) less than "
+            f"seq_len={config.seq_len} frames before the first update. Raise prefill_steps to "
+            f"{(config.seq_len - 1) * envs} or lower seq_len."
+        )
+    if config.replay_capacity // envs < config.seq_len:
+        raise ConfigError(
+            f"replay_capacity={config.replay_capacity} keeps less than seq_len={config.seq_len} frames of each of "
+            f"{envs} environment(s). The least is {config.seq_len * envs}."
+        )
 
 
 def fit_to_env(config: DreamerConfig, env: Env) -> DreamerConfig:
     """Return a copy whose action distribution and image channels are those of the environment.
 
     Raises:
-        ConfigError: the counts of steps do not divide among the environments, or the frames have another size.
+        ConfigError: the frames have another size.
     """
     height, width, channels = env.observation_shape
     if (height, width) != (config.image_size, config.image_size):
         raise ConfigError(f"{env.env_id} gives frames of {height} x {width}; Dreamer takes {config.image_size} pixels.")
-    for name in ("prefill_steps", "train_every", "total_steps"):
-        if getattr(config, name) % config.num_envs:
-            raise ConfigError(f"{name}={getattr(config, name)} is not a multiple of num_envs={config.num_envs}.")
     fitted = config.model_copy(deep=True)
     fitted.image_channels = channels
     assert isinstance(fitted, DreamerV1Config | DreamerV2Config)
@@ -99,59 +141,39 @@ class DreamerTrainer:
     """
 
     def __init__(self, config: DreamerConfig, context: RunContext) -> None:
-        self._config, self._streams = config, context.streams
+        self._config, self._streams, self._say = config, context.streams, context.say
         self._device = resolve_device(config.device)
-        self._lanes = [
-            Lane(self._make_env(context.streams.seed_for("env", i), train=True)) for i in range(config.num_envs)
-        ]
-        env = self._lanes[0].env
-        discrete = isinstance(env.action_space, Discrete)
-        actions = env.action_space.n if isinstance(env.action_space, Discrete) else env.action_space.shape[0]
-        height, width, channels = env.observation_shape
+        envs = self._make_envs(config.num_envs, context.streams.seed_for("env"), train=True)
+        discrete = isinstance(envs.action_space, Discrete)
+        actions = envs.action_space.n if isinstance(envs.action_space, Discrete) else envs.action_space.shape[0]
+        height, width, channels = envs.observation_shape
         self.spec = AgentSpec(
             agent="dreamerv1" if isinstance(config, DreamerV1Config) else "dreamerv2",
             observation_shape=[channels, height, width],
             action_count=actions,
             action_kind="discrete" if discrete else "continuous",
         )
-        with context.streams.as_global("init", self._device):
-            self.learner = Learner(config, actions, self._device)
-        self._policy = Policy(config, self.learner.world_model, self.learner.behaviour)
-        self._memory = self._policy.initial(config.num_envs)
-        self._fresh = np.zeros(config.num_envs, bool)
-        self._step = 0
-        self.replay = Replay(
-            context.replay_folder,
-            capacity=min(config.replay_capacity, 2 * config.total_steps + config.num_envs),
-            observation_shape=self.spec.observation_shape,
-            action_shape=[actions],
-            streams=config.num_envs,
-            say=context.say,
-        )
+        try:
+            with context.streams.as_global("init", self._device):
+                self.learner = Learner(config, actions, self._device)
+            self._policy = Policy(config, self.learner.world_model, self.learner.behaviour)
+            self._memory = self._policy.initial(config.num_envs)
+            self.replay = Replay(
+                context.replay_folder,
+                capacity=min(config.replay_capacity, 2 * config.total_steps + config.num_envs),
+                observation_shape=self.spec.observation_shape,
+                action_shape=[actions],
+                streams=config.num_envs,
+                say=context.say,
+            )
+        except BaseException:
+            envs.close()
+            raise
+        self.collector = Collector(envs, self.replay, [actions])
 
     def collect(self, steps: int) -> dict[str, float]:
         """Take `steps` interactions into replay; metrics are means over the games that ended."""
-        scores, lengths = [], []
-        for _ in range(steps // len(self._lanes)):
-            self._start_episodes()
-            actions = self._act()
-            results = [lane.step(action) for lane, action in zip(self._lanes, actions, strict=True)]
-            self._step += len(self._lanes)
-            self.replay.add(
-                image=np.stack([lane.frame for lane in self._lanes]),
-                action=actions,
-                reward=np.array([result.reward for result in results]),
-                is_first=np.zeros(len(results), bool),
-                is_terminal=np.array([result.terminated for result in results]),
-                is_last=np.array([lane.done for lane in self._lanes]),
-                step=self._step,
-            )
-            ended = [lane for lane in self._lanes if lane.done and lane.game_over]
-            scores += [lane.score for lane in ended]
-            lengths += [lane.length for lane in ended]
-        if not scores:
-            return {}
-        return {"return": float(np.mean(scores)), "game_length": float(np.mean(lengths))}
+        return self.collector.collect(steps, self._act)
 
     def update(self, phase: str) -> dict[str, float]:
         """Do one update on a batch drawn from replay."""
@@ -165,10 +187,32 @@ class DreamerTrainer:
         return self.learner.update(self._batch(drawn), self._streams.generator("learner", self._device))
 
     def evaluate(self) -> dict[str, float]:
-        """Play whole games under the evaluation protocol, the same ones every time; `score` is their mean return."""
-        games = self._config.eval_episodes
-        scores = np.array([score for score, _ in self._play(games)])
-        return {"score": float(scores.mean()), "score_std": float(scores.std()), "games": float(games)}
+        """Play whole games under the evaluation protocol, the same ones every time.
+
+        Returns:
+            `score` and `score_std` (mean and spread of the returns) and `games` that were played to their end. When
+            some failed, their number is `failed_games` and there is no score: a mean over the others would stand for
+            other games.
+
+        Raises:
+            SynoraError: every game failed.
+        """
+        config, seed = self._config, self._streams.seed_for("eval")
+        games = play_games(
+            lambda: self._make_envs(min(config.eval_episodes, EVAL_ENVS), seed, train=False),
+            PolicyAgent(self._policy),
+            [episode_seed(seed, k) for k in range(config.eval_episodes)],
+            generator=torch.Generator(self._device).manual_seed(self._streams.seed_for("eval-policy")),
+        )
+        scores = np.array([game.score for game in games if game.score is not None])
+        failed = [game for game in games if game.status == "failed"]
+        if failed:
+            line = f"evaluation game {failed[0].index} (seed {failed[0].seed}) failed: {failed[0].error}"
+            if not len(scores):
+                raise SynoraError(f"every evaluation game failed; {line}")
+            self._say(f"warning: {len(failed)} of {len(games)} evaluation games failed, so there is no score; {line}")
+            return {"games": float(len(scores)), "failed_games": float(len(failed))}
+        return {"score": float(scores.mean()), "score_std": float(scores.std()), "games": float(len(scores))}
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything later steps depend on."""
@@ -176,24 +220,17 @@ class DreamerTrainer:
         return {
             "agent": self.learner.state_dict(),
             "replay": self.replay.state_dict(),
-            "collector": {
-                "lanes": [lane.state_dict() for lane in self._lanes],
-                "memory": memory,
-                "fresh": self._fresh,
-                "step": self._step,
-            },
+            "collector": self.collector.state_dict(),
+            "memory": memory,
         }
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
         """Go back to a checkpoint, the environments included."""
         self.learner.load_state_dict(state["agent"])
         self.replay.load_state_dict(state["replay"])
-        collector = state["collector"]
-        for lane, saved in zip(self._lanes, collector["lanes"], strict=True):
-            lane.load_state_dict(saved)
-        memory = {name: value.to(self._device) for name, value in collector["memory"].items()}
+        self.collector.load_state_dict(state["collector"])
+        memory = {name: value.to(self._device) for name, value in state["memory"].items()}
         self._memory = PolicyState(State(memory["stoch"], memory["deter"]), memory["action"])
-        self._fresh, self._step = np.array(collector["fresh"], bool), int(collector["step"])
 
     def committed(self) -> None:
         """Let replay delete what no checkpoint needs any more."""
@@ -201,65 +238,37 @@ class DreamerTrainer:
 
     def close(self) -> None:
         """Close environments and files."""
-        for lane in self._lanes:
-            lane.env.close()
+        self.collector.close()
         self.replay.close()
 
-    def _make_env(self, seed: int, *, train: bool) -> Env:
+    def _make_envs(self, count: int, seed: int, *, train: bool) -> VectorEnv:
         config = self._config
-        return make_env(config.game, backend=config.env_backend, protocol=config.protocol, seed=seed, train=train)
+        _, rules = resolve_env(config.game, backend=config.env_backend, protocol=config.protocol, train=train)
+        workers = auto_workers(rules.backend, count) if config.env_workers is None else config.env_workers
+        return make_vector_env(
+            config.game,
+            count,
+            backend=config.env_backend,
+            protocol=config.protocol,
+            seed=seed,
+            train=train,
+            workers=workers,
+        )
 
-    def _start_episodes(self) -> None:
-        """Reset the lanes whose episode is over; the first frame goes into replay as no interaction of its own."""
-        for index, lane in enumerate(self._lanes):
-            self._fresh[index] = lane.done
-            if lane.done:
-                frame = lane.reset()
-                one = np.ones(1, bool)
-                self.replay.add(
-                    image=frame[None],
-                    action=np.zeros((1, self.spec.action_count), np.float32),
-                    reward=np.zeros(1),
-                    is_first=one,
-                    is_terminal=~one,
-                    is_last=~one,
-                    step=self._step,
-                    streams=[index],
-                )
-
-    def _act(self) -> NDArray[np.float32]:
+    def _act(self, frames: NDArray[np.uint8], fresh: NDArray[np.bool_], step: int) -> NDArray[np.float32]:
+        """Choose the training actions (N, A): random ones in the prefill, then the exploring policy's."""
         generator = self._streams.generator("policy", self._device)
-        if self._step < self._config.prefill_steps:
-            return self._policy.random(len(self._lanes), generator, self._device)
-        frames = np.stack([lane.frame for lane in self._lanes])
-        actions, self._memory = self._policy.act(frames, self._fresh, self._memory, mode="train", generator=generator)
+        if step < self._config.prefill_steps:
+            return self._policy.random(len(frames), generator, self._device)
+        if isinstance(self._config, DreamerV1Config):
+            self._policy.epsilon = self._config.epsilon_at(self.learner.updates)
+        actions, self._memory = self._policy.act(frames, fresh, self._memory, mode="train", generator=generator)
         return actions
 
     def _batch(self, drawn: Sequences) -> ReplayBatch:
         tensors = drawn.tensors(self._device)
         is_first = tensors["is_first"].clone()
-        is_first[0] = 1  # every sequence starts from the zero state
+        # Every sequence starts from the zero state. So it does in the authors' code: dreamerv2 hands the last state of
+        # a batch on to the next one, whose sequences its replay marks as beginning an episode, which drops that state.
+        is_first[0] = 1
         return ReplayBatch(tensors["image"], tensors["action"], tensors["reward"], tensors["is_terminal"], is_first)
-
-    def _play(self, games: int) -> list[tuple[float, int]]:
-        """Return score and length of evaluation games 0..games-1, played side by side."""
-        generator = torch.Generator(self._device).manual_seed(self._streams.seed_for("eval-policy"))
-        count = min(games, EVAL_LANES)
-        lanes = [Lane(self._make_env(self._streams.seed_for("eval", i), train=False)) for i in range(count)]
-        finished: list[tuple[float, int]] = []
-        try:
-            memory = self._policy.initial(count)
-            while len(finished) < games:
-                fresh = np.array([lane.done for lane in lanes])
-                for lane in lanes:
-                    if lane.done:
-                        lane.reset()
-                frames = np.stack([lane.frame for lane in lanes])
-                actions, memory = self._policy.act(frames, fresh, memory, mode="eval", generator=generator)
-                for lane, action in zip(lanes, actions, strict=True):
-                    lane.step(action)
-                finished += [(lane.score, lane.length) for lane in lanes if lane.done]
-        finally:
-            for lane in lanes:
-                lane.env.close()
-        return finished[:games]
