@@ -22,8 +22,9 @@ from synora.core.job import JobSpec
 from synora.core.registry import Registry
 from synora.core.result import ErrorInfo, Provenance, Result, Status
 
-# A handler takes the job's params and a `report(phase)` callback and returns (body, device facts).
-HANDLERS = Registry("job kind", {"compute": "synora.compute.measure:run"})
+# A handler takes the job's params and a `report(phase)` callback and returns (body, device facts), or (body, device
+# facts, fingerprint of the environment's protocol).
+HANDLERS = Registry("job kind", {"compute": "synora.compute.measure:run", "returns": "synora.benchmarks.handler:run"})
 
 Report = Callable[[str], None]
 
@@ -46,6 +47,7 @@ def run_job(job: JobSpec, *, attempt: int = 1, report: Report = lambda phase: No
         error: ErrorInfo | None = None,
         body: dict[str, Any] | None = None,
         device: dict[str, Any] | None = None,
+        protocol: str | None = None,
     ) -> Result:
         seconds = time.perf_counter() - start
         return Result(
@@ -54,14 +56,14 @@ def run_job(job: JobSpec, *, attempt: int = 1, report: Report = lambda phase: No
             attempt=attempt,
             status=status,
             error=error,
-            provenance=provenance(started_at, seconds, device),
+            provenance=provenance(started_at, seconds, device, protocol),
             body=body,
         )
 
     try:
-        body, device = HANDLERS.load(job.kind)(job.params, report)
+        body, device, *protocol = HANDLERS.load(job.kind)(job.params, report)
         try:
-            return outcome("ok", body=body, device=device)
+            return outcome("ok", None, body, device, *protocol)
         except ValidationError as invalid:
             found = first_problem(invalid, "result")
             raise SynoraError(f"the job returned what no result may hold: {found}.") from invalid
@@ -95,7 +97,9 @@ def _unicode(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def provenance(started_at: str, wall_seconds: float, device: dict[str, Any] | None = None) -> Provenance:
+def provenance(
+    started_at: str, wall_seconds: float, device: dict[str, Any] | None = None, protocol: str | None = None
+) -> Provenance:
     """Collect what is recorded beside every result; imports nothing that is not imported already, so no torch."""
     from synora.core.machine import machine_facts
 
@@ -107,6 +111,7 @@ def provenance(started_at: str, wall_seconds: float, device: dict[str, Any] | No
         git=git,
         machine=machine_facts(),
         device=device or {},
+        protocol=protocol,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import Abort, TyperException
 
+from synora.cli.benchmark import benchmark
 from synora.cli.sweep import sweep
 from synora.cli.train import train
 from synora.core.errors import EXIT_FAILED, EXIT_OK, FileError, SynoraError, UsageError
@@ -25,6 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("benchmark")(benchmark)
 app.command("sweep")(sweep)
 app.command("train")(train)
 

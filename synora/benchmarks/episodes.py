@@ -1,0 +1,113 @@
+"""From what an adapter returned to the episodes and figures of a result; nothing is taken for a number that is none."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from synora.core.errors import SynoraError
+
+_LISTS = {"length": "episode_lengths", "frames": "episode_frames", "seed": "episode_seeds"}
+STATISTICS = ("mean", "std", "median", "min", "max")
+
+
+def read_evaluation(value: Any, num_episodes: int) -> list[dict[str, Any]]:
+    """Check what `evaluate` returned and return one record an episode.
+
+    Args:
+        value: a mapping with `episode_returns`, a number an episode; None or NaN where it failed. Optional:
+            `episode_lengths`, `episode_frames`, `episode_seeds`, and `episodes`, mappings whose `error` says why.
+        num_episodes: how many were asked for.
+
+    Returns:
+        Mappings with `index`, `seed`, `status` ("ok" or "failed"), `return`, `length`, `frames`, `error`.
+
+    Raises:
+        SynoraError: not such a mapping, another number of episodes, or a return that is neither a number nor None.
+    """
+    returns = value.get("episode_returns") if isinstance(value, Mapping) else None
+    if returns is None or isinstance(returns, str) or not hasattr(returns, "__len__"):
+        raise SynoraError(f"the adapter's evaluate() returned no 'episode_returns' but {_short(value)}.")
+    if len(returns) != num_episodes:
+        raise SynoraError(
+            f"the adapter returned {len(returns)} returns for {num_episodes} episodes; a failed one is a None in them."
+        )
+    columns = {name: _column(value, key, num_episodes) for name, key in _LISTS.items()}
+    errors = [_error(item) for item in _column(value, "episodes", num_episodes)]
+    return [_episode(index, returns[index], errors[index], columns) for index in range(num_episodes)]
+
+
+def summary(episodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the figures of a result: `mean`, `std` (sample, n - 1), `median`, `min`, `max`, and `reason`.
+
+    All are None when an episode failed, `std` also when there is only one; `reason` then says why.
+    """
+    failed = [episode for episode in episodes if episode["status"] == "failed"]
+    returns = [episode["return"] for episode in episodes]
+    figures: dict[str, Any] = dict.fromkeys(STATISTICS)
+    figures |= {"episodes_failed": len(failed), "reason": None}
+    if failed:
+        figures["reason"] = f"{len(failed)} of {len(episodes)} episodes failed; the first: {failed[0]['error']}"
+        return figures
+    figures |= {"mean": statistics.fmean(returns), "median": statistics.median(returns)}
+    figures |= {"min": min(returns), "max": max(returns), "std": spread(returns)}
+    if len(returns) == 1:
+        figures["reason"] = "one episode has no spread"
+    return figures
+
+
+def spread(values: Sequence[float]) -> float | None:
+    """Return the sample standard deviation (n - 1), None for fewer than two values."""
+    return statistics.stdev(values) if len(values) > 1 else None
+
+
+def _episode(index: int, given: Any, error: str | None, columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    score = _number(given, index)
+    if score is not None and error is not None:
+        raise SynoraError(f"the adapter returned {score} for episode {index} and an error too: {error}")
+    if score is None:
+        error = error or f"the adapter reported no return ({given!r})"
+    return {
+        "index": index,
+        "seed": _whole(columns["seed"][index]),
+        "status": "ok" if error is None else "failed",
+        "return": score,
+        "length": _whole(columns["length"][index]),
+        "frames": _whole(columns["frames"][index]),
+        "error": error,
+    }
+
+
+def _number(given: Any, index: int) -> float | None:
+    """Return a return as a float, None for None, NaN and infinities."""
+    if given is None:
+        return None
+    if isinstance(given, bool | str) or not hasattr(given, "__float__"):
+        raise SynoraError(f"the adapter's return of episode {index} is {_short(given)}, which is no number.")
+    value = float(given)
+    return value if math.isfinite(value) else None
+
+
+def _whole(given: Any) -> int | None:
+    return None if given is None else int(given)
+
+
+def _column(value: Mapping[str, Any], key: str, count: int) -> Sequence[Any]:
+    column = value.get(key)
+    if column is None:
+        return [None] * count
+    if len(column) != count:
+        raise SynoraError(f"the adapter's {key} holds {len(column)} values for {count} episodes.")
+    return list(column)
+
+
+def _error(episode: Any) -> str | None:
+    error = episode.get("error") if isinstance(episode, Mapping) else None
+    return None if error is None else " ".join(str(error).split())
+
+
+def _short(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else text[:77] + "..."
