@@ -93,3 +93,8 @@ def test_the_wheel_brings_its_yaml(installed: Path, tmp_path: Path) -> None:
     flags = ["--models", "dreamerv1-encoder", "--no-backward", "--iters", "1", "--warmup", "1", "--device", "cpu"]
     table = run(installed / "synora", "sweep", *flags, "--out-dir", str(tmp_path))
     assert "dreamerv1-encoder  ok" in table
+
+
+def test_the_wheel_brings_the_experiments(installed: Path) -> None:
+    shown = run(installed / "synora", "train", "dreamerv2", "--config", "dreamerv2_catch", "--print-config")
+    assert "game: catch/0" in shown

@@ -113,7 +113,7 @@ def test_a_flag_without_its_value_is_one_line(machine, uv, error_line, args):
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("vis", "did you mean viz?"), ("tensor-board", "did you mean tensorboard?"), ("zzzzzz", "(allowed: bsuite, gpu,")],
+    [("vis", "did you mean viz?"), ("tensor-board", "did you mean tensorboard?"), ("zzzzzz", "(allowed: box2d,")],
 )
 @pytest.mark.parametrize("more", [[], ["--no-sync"]])
 def test_an_unknown_extra_is_named_before_anything_is_synced(machine, uv, error_line, name, hint, more):
@@ -122,7 +122,7 @@ def test_an_unknown_extra_is_named_before_anything_is_synced(machine, uv, error_
     line = error_line(result)
     assert f"unknown extra {name}" in line
     assert hint in line
-    assert "(allowed: bsuite, gpu, play, plot, tensorboard, video, wandb, ml, viz)" in line
+    assert "(allowed: box2d, bsuite, gpu, play, plot, tensorboard, video, wandb, ml, viz)" in line
     assert uv.calls() == []
 
 

@@ -1,0 +1,1 @@
+"""The agents under the names that users import; the code is in `synora.algorithms`."""
