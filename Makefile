@@ -5,6 +5,9 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 BENCH_ARGS ?=
+AGENT ?= dreamerv2
+EXPERIMENT ?= catch
+LEARN_ARGS ?=
 TEST_ARGS ?=
 
 # In the environment as the `sync` target left it.
@@ -14,7 +17,7 @@ SHELL_FILES := { git ls-files -z --cached --others --exclude-standard -- '*.sh' 
 # The environment-independent requirements: hashes, and no addresses of package indexes.
 EXPORT := uv export --quiet --all-extras --no-dev --no-emit-project --no-header --format requirements-txt
 
-.PHONY: help bench bench-all sync test lint format lock lock-check check docs clean
+.PHONY: help bench bench-all learn-check sync test lint format lock lock-check check docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -26,6 +29,9 @@ bench: ## Compute sweep over the core models (bash scripts/benchmark_models.sh)
 
 bench-all: ## The same with the heavy models
 	@bash scripts/benchmark_models.sh --all $(BENCH_ARGS)
+
+learn-check: sync ## Prove that AGENT learns EXPERIMENT (hours; bar and figures: docs/learning)
+	@$(RUN) python benchmarks/learn_check.py --agent $(AGENT) --experiment $(EXPERIMENT) $(LEARN_ARGS)
 
 sync: ## Install everything a developer needs into .venv (finds or installs uv)
 	@bash scripts/env.sh --all-extras
