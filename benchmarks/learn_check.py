@@ -49,7 +49,7 @@ class Experiment:
 EXPERIMENTS = {
     "catch": Experiment(("dreamerv1", "dreamerv2"), episodes=100, bar=0.8, minutes=30),
     "pendulum": Experiment(("dreamerv1",), episodes=20, bar=None, minutes=60),
-    "pong_tiny": Experiment(("dreamerv2",), episodes=5, bar=None, minutes=60),
+    "boxing": Experiment(("dreamerv2",), episodes=10, bar=None, minutes=60),
 }
 
 
@@ -60,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--experiment", default="catch", help=f"one of {', '.join(EXPERIMENTS)}")
     parser.add_argument("--seeds", default="0,1,2", help="training seeds, separated by commas")
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side, each with its share of the cores")
+    parser.add_argument("--threads", type=int, help="of each run; default: its share of the cores")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out-dir", type=Path, default=REPOSITORY / "results" / "learning")
     parser.add_argument("--record", action="store_true", help="write docs/learning/AGENT_EXPERIMENT.{json,png}")
@@ -86,12 +87,13 @@ class Proof:
             raise UsageError(f"--seeds {options.seeds!r} is not a list such as 0,1,2.") from None
         if min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
             raise UsageError(f"--seeds {options.seeds!r}: seeds are not negative, and each is named once.")
-        if options.jobs < 1:
-            raise UsageError(f"--jobs {options.jobs} is not at least 1.")
+        for flag, value in (("--jobs", options.jobs), ("--threads", options.threads)):
+            if value is not None and value < 1:
+                raise UsageError(f"{flag} {value} is not at least 1.")
         self.options = options
         self.name = f"{options.agent}_{options.experiment}"
         self.folder = options.out_dir / self.name
-        self.threads = max(1, (os.cpu_count() or 1) // options.jobs)
+        self.threads = options.threads or max(1, (os.cpu_count() or 1) // options.jobs)
         self.config = self._composed()
 
     def run(self) -> int:
