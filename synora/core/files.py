@@ -98,8 +98,12 @@ def require_writable_folder(path: str | os.PathLike[str], *, flag: str = "--out-
 
 
 @contextlib.contextmanager
-def lease(path: str | os.PathLike[str]) -> Iterator[None]:
+def lease(path: str | os.PathLike[str], *, what: str | None = None) -> Iterator[None]:
     """Hold the one right to write what `path` stands for; the operating system drops it when the process dies.
+
+    Args:
+        path: the lock lies beside it.
+        what: the name for people of what is written; default: the path.
 
     Raises:
         FileError: another live process holds it.
@@ -112,7 +116,9 @@ def lease(path: str | os.PathLike[str]) -> Iterator[None]:
         target.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
     except Timeout:
-        raise FileError(f"{target} is being written by another live process; wait for it or stop it first.") from None
+        raise FileError(
+            f"{what or target} is being written by another live process; wait for it or stop it first."
+        ) from None
     except OSError as error:
         raise FileError(f"cannot lock {target}: {error.strerror or error}.") from error
     try:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -194,7 +194,7 @@ def train(plan: RunPlan, build: Callable[[RunContext], Algorithm]) -> Outcome:
 def _train(plan: RunPlan, build: Callable[[RunContext], Algorithm], config: Mapping[str, Any]) -> Outcome:
     """Do what `train` says; `config` is the plan's, as JSON values."""
     folder = require_writable_folder(plan.folder)
-    with lease(folder / "run"), StopSignals() as signals:
+    with lease(folder / "run", what=f"run {folder}"), StopSignals() as signals:
         progress = TrainingProgress(plan.schedule.rounds, clock=plan.clock)
         newest = checkpoints.latest(folder / CHECKPOINTS)
         changes = []
@@ -210,12 +210,10 @@ def _train(plan: RunPlan, build: Callable[[RunContext], Algorithm], config: Mapp
         checkpoints.clean(folder / CHECKPOINTS)
         if newest is None:
             drop_uncommitted(folder)
-        record_changes(folder, changes, progress.say)
-        write_text(folder / "config.yaml", plan.config.to_yaml())
         streams = Streams(plan.seed)
         algorithm = build(RunContext(folder, folder / "replay", streams, newest is not None, progress.say))
         try:
-            return _Loop(plan, folder, algorithm, streams, signals, progress).run(newest)
+            return _Loop(plan, folder, algorithm, streams, signals, progress).run(newest, changes)
         finally:
             algorithm.close()
 
@@ -247,11 +245,14 @@ class _Loop:
         self.log = MetricsLog(folder / "metrics.jsonl")
         self.timing = MetricsLog(folder / "timing.jsonl")
 
-    def run(self, newest: Path | None) -> Outcome:
-        """Go on from a checkpoint, or from the beginning, to the end or to a stop."""
+    def run(self, newest: Path | None, changes: Sequence[Mapping[str, str | int]]) -> Outcome:
+        """Go on from a checkpoint, its configuration changed, or from the beginning, to the end or to a stop."""
         try:
             if newest is not None:
                 self._resume(newest)
+            # Not before: a run that cannot be continued has not been changed.
+            record_changes(self.folder, changes, self.progress.say)
+            write_text(self.folder / "config.yaml", self.plan.config.to_yaml())
             self.started = self.last_save = self.plan.clock()
             self.first_step, self.first_update = self.state.step, self.state.updates
             makers = {name: partial(make, self.state.step) for name, make in (self.plan.sinks or {}).items()}

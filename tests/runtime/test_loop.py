@@ -480,7 +480,7 @@ def test_sinks_get_the_rows_and_cannot_stop_a_run(tmp_path: Path, capsys: pytest
 
 def test_a_run_has_one_process(tmp_path: Path) -> None:
     def make(context: RunContext, config: ToyConfig, events: Callable[[str], None]) -> Toy:
-        with pytest.raises(FileError, match="another live process"):
+        with pytest.raises(FileError, match=f"^run {tmp_path} is being written by another live process"):
             run_toy(tmp_path)
         return Toy(context, config, events)
 
@@ -506,7 +506,8 @@ def test_another_algorithm_s_run_is_refused(tmp_path: Path) -> None:
         spec = AgentSpec(agent="toy", observation_shape=list(SHAPE), action_count=4)
 
     with pytest.raises(FileError, match="action count 3, and 4 is needed"):
-        run_toy(tmp_path, make=Other)
+        run_toy(tmp_path, make=Other, lr=0.5)
+    assert not (tmp_path / "changes.jsonl").exists()
 
     class More(Toy):
         def __init__(self, *arguments: Any) -> None:

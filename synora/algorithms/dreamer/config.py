@@ -140,6 +140,8 @@ class DreamerConfig(Config):
 class DreamerV1Config(DreamerConfig):
     """DreamerV1 (Hafner et al. 2020, appendix A); defaults are the DeepMind Control values of danijar/dreamer.
 
+    Preset `discrete` holds the paper's changes for Atari and DeepMind Lab.
+
     Attributes:
         min_std: added to the softplus of every Gaussian of the RSSM.
         action_distribution: "tanh_normal" for continuous actions, "onehot" for discrete ones.
@@ -183,6 +185,11 @@ class DreamerV1Config(DreamerConfig):
             "train_every": 500, "updates_per_train": 100, "exploration_noise": 0.3,
             "min_std": 0.1, "action_distribution": "tanh_normal", "actor_mean_scale": 5.0, "actor_init_std": 5.0,
             "actor_min_std": 1e-4, "mode_samples": 100,
+        },
+        "discrete": {
+            "predict_discount": True, "discount_scale": 10.0, "kl_scale": 0.1, "reward_transform": "tanh",
+            "horizon": 10, "epsilon": 0.4, "epsilon_final": 0.1, "epsilon_decay_updates": 200_000,
+            "action_distribution": "onehot",
         },
     }  # fmt: skip
 
