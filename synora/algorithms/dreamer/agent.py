@@ -207,7 +207,7 @@ class DreamerAgent(PolicyAgent):
                 f"the observation shape {spec.observation_shape} is not that of the configuration: "
                 f"{config.image_channels} channels of {config.image_size} x {config.image_size} pixels."
             )
-        self.config = _with_actions_of(config, spec)
+        self.config = with_actions(config, spec.action_kind)
         self.spec = spec
         self.manifest: Manifest | None = None
         self.source: Path | None = None
@@ -332,11 +332,11 @@ def _config_of(agent: str) -> type[DreamerConfig]:
     return VERSIONS[agent]
 
 
-def _with_actions_of(config: DreamerConfig, spec: AgentSpec) -> DreamerConfig:
-    """Return the configuration with the action distribution that the kind of actions needs."""
+def with_actions(config: DreamerConfig, kind: Literal["discrete", "continuous"]) -> DreamerConfig:
+    """Return a copy of the configuration with the action distribution that the kind of actions needs."""
     fitted = config.model_copy(deep=True)
     assert isinstance(fitted, DreamerV1Config | DreamerV2Config)
-    if spec.action_kind == "discrete":
+    if kind == "discrete":
         fitted.action_distribution = "onehot"
     elif isinstance(fitted, DreamerV1Config):
         fitted.action_distribution = "tanh_normal"

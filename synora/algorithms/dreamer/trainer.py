@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from synora.algorithms.dreamer.agent import Policy, PolicyAgent, PolicyState
+from synora.algorithms.dreamer.agent import Policy, PolicyAgent, PolicyState, with_actions
 from synora.algorithms.dreamer.config import DreamerConfig, DreamerV1Config, DreamerV2Config
 from synora.algorithms.dreamer.learner import Learner
 from synora.algorithms.dreamer.rssm import State
@@ -120,15 +120,8 @@ def fit_to_env(config: DreamerConfig, env: Env) -> DreamerConfig:
     height, width, channels = env.observation_shape
     if (height, width) != (config.image_size, config.image_size):
         raise ConfigError(f"{env.env_id} gives frames of {height} x {width}; Dreamer takes {config.image_size} pixels.")
-    fitted = config.model_copy(deep=True)
+    fitted = with_actions(config, "discrete" if isinstance(env.action_space, Discrete) else "continuous")
     fitted.image_channels = channels
-    assert isinstance(fitted, DreamerV1Config | DreamerV2Config)
-    if isinstance(env.action_space, Discrete):
-        fitted.action_distribution = "onehot"
-    elif isinstance(fitted, DreamerV1Config):
-        fitted.action_distribution = "tanh_normal"
-    else:
-        fitted.action_distribution = "truncated_normal"
     return fitted
 
 
