@@ -63,6 +63,11 @@ TORCH_FREE = [
     "synora.envs.factory",
     "synora.envs.rollout",
     "synora.training",
+    "synora.benchmarks.bsuite_scores",
+    "synora.benchmarks.cli",
+    "synora.benchmarks.metrics",
+    "synora.benchmarks.published",
+    "synora.benchmarks.scores",
     "synora.algorithms.dreamer.bench",
     "synora.algorithms.dreamer.config",
 ]
