@@ -1,4 +1,4 @@
-"""Time of bootstrap intervals: 10,000 resamples of 26 games x 5 runs for 12 agents (`python benchmarks/statistics_speed.py`)."""
+"""Time of bootstrap intervals: 10,000 resamples of 26 games x 5 runs, for 12 agents."""
 
 from __future__ import annotations
 
