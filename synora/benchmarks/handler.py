@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,16 +35,17 @@ def run(params: Mapping[str, Any], report: Callable[[str], None]) -> tuple[dict[
     cls = load_adapter(settings.agent)
     environment(settings, cls)
     report("loading the agent")
-    adapter = build(cls, settings)
-    _require_usable(cls, settings)
-    if settings.checkpoint is not None:
-        adapter.load_checkpoint(settings.checkpoint)
-    settings.protocol = settle_protocol(settings.protocol, [adapter])
-    about = environment(settings, cls)
-    if isinstance(adapter, Adapter):
-        adapter.report = report
-    episodes = read_evaluation(adapter.evaluate(settings.episodes), settings.episodes)
-    facts = dict(adapter.facts()) if hasattr(adapter, "facts") else {}
+    with _staying(label(cls, settings.agent)):
+        adapter = build(cls, settings)
+        _require_usable(cls, settings)
+        if settings.checkpoint is not None:
+            adapter.load_checkpoint(settings.checkpoint)
+        settings.protocol = settle_protocol(settings.protocol, [adapter])
+        about = environment(settings, cls)
+        if isinstance(adapter, Adapter):
+            adapter.report = report
+        episodes = read_evaluation(adapter.evaluate(settings.episodes), settings.episodes)
+        facts = dict(adapter.facts()) if hasattr(adapter, "facts") else {}
     protocol = about["protocol"]
     body = {
         "agent": label(cls, settings.agent),
@@ -52,7 +54,7 @@ def run(params: Mapping[str, Any], report: Callable[[str], None]) -> tuple[dict[
         "eval_seed": settings.eval_seed,
         "train_seed": facts.get("train_seed"),
         "checkpoint": _checkpoint(settings.checkpoint, facts.get("checkpoint")),
-        "device": _device_name(facts.get("device")) or settings.device,
+        "device": _device_name(facts.get("device")) or (None if settings.device == "auto" else settings.device),
         "preset": settings.preset,
         "num_envs": settings.num_envs,
         "num_episodes": settings.episodes,
@@ -84,11 +86,12 @@ def preflight(params: Mapping[str, Any], *, training: bool = False) -> Any:
 
         resolve_device(settings.device)
     try:
-        adapter = build(cls, settings)
-        if hasattr(adapter, "preflight"):
-            adapter.preflight(settings.checkpoint)
-        elif settings.checkpoint is not None:
-            adapter.load_checkpoint(settings.checkpoint)
+        with _staying(label(cls, settings.agent)):
+            adapter = build(cls, settings)
+            if hasattr(adapter, "preflight"):
+                adapter.preflight(settings.checkpoint)
+            elif settings.checkpoint is not None:
+                adapter.load_checkpoint(settings.checkpoint)
     except SynoraError:
         raise
     except Exception as error:
@@ -111,6 +114,8 @@ def settle_protocol(asked: str | None, adapters: Iterable[Any]) -> str | None:
         return asked
     trained = {getattr(one, "name", ""): one.trained_protocol() for one in adapters if hasattr(one, "trained_protocol")}
     known = {name: protocol for name, protocol in trained.items() if protocol is not None}
+    if bad := [f"{name}: {protocol!r}" for name, protocol in known.items() if not isinstance(protocol, str)]:
+        raise UsageError(f"trained_protocol() must return the name of a protocol or None ({', '.join(bad)}).")
     if len(set(known.values())) > 1:
         told = ", ".join(f"{name} under {protocol}" for name, protocol in sorted(known.items()))
         raise UsageError(f"the checkpoints were trained under different rules ({told}): choose with --protocol.")
@@ -179,16 +184,18 @@ def build(cls: type, settings: ReturnsParams) -> Any:
         "preset": settings.preset,
         "num_envs": settings.num_envs,
     }
+    if clash := sorted(ours.keys() & settings.extra.keys()):
+        raise UsageError(f"extra argument {clash[0]!r} is the benchmark's own: set it there. Further ones are free.")
     signature = inspect.signature(cls)
     takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values())
     chosen = {key: value for key, value in ours.items() if takes_all or key in signature.parameters}
     try:
         signature.bind(**{**chosen, **settings.extra})
-        return cls(**{**chosen, **settings.extra})
     except TypeError as error:
         raise UsageError(
             f"{cls.__name__} cannot be made with the extra arguments {settings.extra}: {error}."
         ) from error
+    return cls(**{**chosen, **settings.extra})
 
 
 def environment(settings: ReturnsParams, cls: type) -> dict[str, Any]:
@@ -203,6 +210,15 @@ def environment(settings: ReturnsParams, cls: type) -> dict[str, Any]:
     resolved, rules = resolve(settings)
     env = {"game": settings.game, "name": resolved.name, "backend": resolved.backend, "note": resolved.note or None}
     return {"env": env, "protocol": rules.describe()}
+
+
+@contextlib.contextmanager
+def _staying(agent: str) -> Iterator[None]:
+    """Turn an adapter's `sys.exit()` into a failure: the benchmark's exit code is not the adapter's to choose."""
+    try:
+        yield
+    except SystemExit as leaving:
+        raise SynoraError(f"the code of agent {agent} called sys.exit({leaving.code!r}).") from leaving
 
 
 def _require_usable(cls: type, settings: ReturnsParams) -> None:
@@ -238,7 +254,7 @@ def _import(target: str) -> Any:
         found: Any = importlib.import_module(module_name)
         for part in path.split("."):
             found = getattr(found, part)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         detail = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(".")
         raise SynoraError(f"adapter {target!r} cannot be loaded: {detail}.") from error
     return found

@@ -14,7 +14,7 @@ from synora.benchmarks.handler import environment, label, load_adapter, name_of,
 from synora.benchmarks.reporting import build_report, write_reports
 from synora.benchmarks.settings import NUM_ENVS, ReturnsParams, make_jobs, parse_seeds, with_protocol
 from synora.core.errors import UsageError
-from synora.core.files import require_writable_folder
+from synora.core.files import lease, require_writable_folder
 from synora.core.job import JobSpec
 from synora.core.result import Result
 
@@ -113,8 +113,21 @@ def run_jobs(
         on_result: called when a job ends.
 
     Raises:
-        FileError: a file cannot be written.
+        FileError: a file cannot be written, or another live process is at it in this folder.
     """
+    # Two benchmarks into one folder would mix their plans and reports.
+    with lease(out_dir / "benchmark", what=f"the benchmark in {out_dir}"):
+        return _run_jobs(jobs, out_dir, metadata, on_phase, on_result)
+
+
+def _run_jobs(
+    jobs: Sequence[JobSpec],
+    out_dir: Path,
+    metadata: Mapping[str, Any] | None,
+    on_phase: Callable[[JobSpec, str], None],
+    on_result: Callable[[Result], None],
+) -> dict[str, Any]:
+    """Do what `run_jobs` says, as the only one in the folder."""
     started_at, started = utc_now(), time.perf_counter()
     Plan.of(jobs).write(out_dir / "plan.json")
     results = []

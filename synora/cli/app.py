@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -121,8 +122,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: without the program's name; default `sys.argv[1:]`.
     """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    _prepare_streams()
     try:
-        code = app(list(sys.argv[1:] if arguments is None else arguments), prog_name="synora", standalone_mode=False)
+        _require_folders(given)
+        code = app(given, prog_name="synora", standalone_mode=False)
         if sys.stdout is not None:  # closed by the caller: `>&-`
             sys.stdout.flush()
         if code == EXIT_INTERRUPTED:  # typer turns Ctrl-C into this code, without a word
@@ -137,6 +141,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Abort:
         _complain("interrupted.")
         return EXIT_INTERRUPTED
+    except SystemExit as leaving:
+        if not isinstance(leaving.__context__, BrokenPipeError):
+            raise
+        return EXIT_OK  # typer's answer to a reader (`| head`) that has left
     except OSError as error:
         if error.filename is not None:  # not about our own output: a defect, whose traceback we want
             raise
@@ -147,6 +155,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain(f"cannot write the output: {error.strerror}.")
         return EXIT_FAILED
     return int(code or EXIT_OK)
+
+
+def _prepare_streams() -> None:
+    """Make printing safe: a closed stderr (`2>&-`) takes what it is given, and a narrow encoding escapes."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _require_folders(arguments: Sequence[str]) -> None:
+    """Refuse an empty output folder, which is an unset variable and would mean the current one.
+
+    Raises:
+        UsageError: there is one.
+    """
+    for index, argument in enumerate(arguments):
+        flag, separator, value = argument.partition("=")
+        if flag in {"--out-dir", "--out_dir"} and not (
+            value if separator else "".join(arguments[index + 1 : index + 2])
+        ):
+            raise UsageError(f"{flag} is empty; name a folder ('.' is the current one).")
 
 
 def _complain(message: str) -> None:

@@ -202,6 +202,7 @@ def _plan(
     for one in entrants:
         one.jobs = with_protocol(one.jobs, settled)
     if settled != env["protocol"]:
+        resolve_env(env["game"], backend=env["backend"], protocol=settled)  # a third party's adapter may say anything
         note = f"{note} Protocol {settled}, under which the checkpoint was trained.".strip()
     if note:
         print(f"synora: note: {note}", file=sys.stderr)

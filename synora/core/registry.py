@@ -45,7 +45,7 @@ class Registry:
         module_name, _, attribute = target.partition(":")
         try:
             return getattr(importlib.import_module(module_name), attribute)
-        except Exception as error:  # a missing CUDA library is an OSError, a broken file a SyntaxError, …
+        except (Exception, SystemExit) as error:  # a missing CUDA library is an OSError, a broken file a SyntaxError, …
             detail = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(".")
             raise SynoraError(f"{self.kind} {name!r} ({target}) cannot be loaded: {detail}.") from error
 

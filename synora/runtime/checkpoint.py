@@ -17,6 +17,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -325,11 +326,14 @@ def _verify(folder: Path, name: str, manifest: Manifest) -> None:
     if wanted is None:
         raise FileError(f"{folder} is damaged: its manifest does not list {name}.")
     try:
+        info = path.stat()
+        if not stat.S_ISREG(info.st_mode):  # reading a device or a pipe may never end
+            raise FileError(f"{path} is not a file.")
+        if info.st_size != wanted.bytes:
+            raise FileError(f"{path} is truncated or altered: {info.st_size} bytes, {wanted.bytes} were saved.")
         found = _entry(path)
     except OSError as error:
         raise FileError(f"{folder} is damaged: cannot read {name}: {error.strerror or error}.") from error
-    if found.bytes != wanted.bytes:
-        raise FileError(f"{path} is truncated or altered: {found.bytes} bytes, {wanted.bytes} were saved.")
     if found.sha256 != wanted.sha256:
         raise FileError(f"{path} is damaged: its content is not what was saved (sha256 differs).")
 

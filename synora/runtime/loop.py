@@ -32,7 +32,7 @@ from synora.runtime import checkpoint as checkpoints
 from synora.runtime.checkpoint import CHECKPOINTS, AgentSpec
 from synora.runtime.metrics_log import MetricsLog, SafeSinks, Sink
 from synora.runtime.progress import TrainingProgress
-from synora.runtime.run_folder import drop_uncommitted, find_changes, finished_marker, record_changes
+from synora.runtime.run_folder import drop_uncommitted, find_changes, finished_marker, record_changes, require_ours
 from synora.runtime.schedule import Action, LoopSettings, LoopState, Round, Schedule, current_round, next_action
 from synora.runtime.seeding import Streams
 from synora.runtime.signals import StopSignals
@@ -193,6 +193,7 @@ def train(plan: RunPlan, build: Callable[[RunContext], Algorithm]) -> Outcome:
 
 def _train(plan: RunPlan, build: Callable[[RunContext], Algorithm], config: Mapping[str, Any]) -> Outcome:
     """Do what `train` says; `config` is the plan's, as JSON values."""
+    require_ours(plan.folder)
     folder = require_writable_folder(plan.folder)
     with lease(folder / "run", what=f"run {folder}"), StopSignals() as signals:
         progress = TrainingProgress(plan.schedule.rounds, clock=plan.clock)

@@ -84,6 +84,8 @@ def parse_manifest(value: Any, source: Path) -> Manifest:
     """Return the manifest that JSON values hold; errors as `read_manifest`, naming `source`."""
     if not isinstance(value, dict) or not isinstance(value.get("format_version"), int):
         raise FileError(f"{source} is not a synora checkpoint: its manifest has no format version. {HINT}")
+    if value["format_version"] < 1:
+        raise FileError(f"{source} has checkpoint format {value['format_version']}, and formats count from 1. {HINT}")
     if value["format_version"] > FORMAT_VERSION:
         raise FileError(
             f"{source} was written by synora {value.get('synora')} in checkpoint format {value['format_version']}; "

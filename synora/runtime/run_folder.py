@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from synora.core.errors import ConfigError, FileError
+from synora.core.errors import ConfigError, FileError, UsageError
 from synora.core.files import read_json
-from synora.runtime.checkpoint import Manifest
-from synora.runtime.metrics_log import MetricsLog
+from synora.runtime.checkpoint import CHECKPOINTS, Manifest
+from synora.runtime.metrics_log import MetricsLog, read_rows
 
 
 def finished_marker(folder: Path) -> dict[str, Any] | None:
@@ -29,10 +29,29 @@ def finished_marker(folder: Path) -> dict[str, Any] | None:
     return marker
 
 
+_LOGS = ("metrics.jsonl", "timing.jsonl", "changes.jsonl")
+_LOCK = ".run.lock"  # of the lease every attempt holds; it stays
+
+
+def require_ours(folder: Path) -> None:
+    """Refuse a folder in which somebody else's files have the names of a run's; call it before the lease.
+
+    Raises:
+        UsageError: such files are there, and no attempt at a run ever was.
+    """
+    if (folder / _LOCK).exists() or (folder / CHECKPOINTS).is_dir():
+        return
+    there = [name for name in ("replay", *_LOGS) if (folder / name).exists()]
+    if there:
+        raise UsageError(
+            f"{folder} holds {', '.join(there)} and is not the folder of a run: choose another one with --out-dir."
+        )
+
+
 def drop_uncommitted(folder: Path) -> None:
     """Remove what an attempt left that ended before its first checkpoint."""
     shutil.rmtree(folder / "replay", ignore_errors=True)
-    for name in ("metrics.jsonl", "timing.jsonl", "changes.jsonl"):
+    for name in _LOGS:
         (folder / name).unlink(missing_ok=True)
 
 
@@ -66,10 +85,14 @@ def record_changes(folder: Path, changes: Sequence[Mapping[str, str | int]], say
     """Say what was changed, one line a field, and append it to `changes.jsonl`."""
     if not changes:
         return
-    log = MetricsLog(folder / "changes.jsonl")
+    path = folder / "changes.jsonl"
+    # An attempt that was killed before its first checkpoint has recorded them already.
+    known = read_rows(path) if path.exists() else []
+    log = MetricsLog(path)
     for change in changes:
         say(f"changed from step {change['step']} on: {change['field']} from {change['from']} to {change['to']}")
-        log.append(change)
+        if dict(change) not in known:
+            log.append(change)
     log.close()
 
 

@@ -1,6 +1,7 @@
 """Adapters: which checkpoints an agent takes, and what it plays."""
 
 import json
+import os
 import pickle
 import shutil
 from collections.abc import Callable
@@ -141,6 +142,14 @@ def test_damage_is_found_before_anything_is_played(dreamer: Callable[..., Path],
     future = damaged("manifest.json", lambda c: c.replace(b'"format_version": 1', b'"format_version": 99'))
     with pytest.raises(FileError, match="format 99"):
         preflight(params(checkpoint=future))
+    none = damaged("manifest.json", lambda c: c.replace(b'"format_version": 1', b'"format_version": -3'))
+    with pytest.raises(FileError, match="format -3, and formats count from 1"):
+        preflight(params(checkpoint=none))
+    endless = damaged("agent.safetensors", lambda content: content)
+    (manifest(endless).parent / "agent.safetensors").unlink()
+    os.mkfifo(manifest(endless).parent / "agent.safetensors")
+    with pytest.raises(FileError, match="is not a file"):
+        preflight(params(checkpoint=endless))
     with pytest.raises(FileError, match="configuration"):
         preflight(params(checkpoint=damaged("manifest.json", lambda c: c.replace(b'"horizon"', b'"horizont"'))))
     # Another width than the tensors have, in the manifest, which has no digest of its own.

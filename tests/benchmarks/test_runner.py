@@ -21,7 +21,11 @@ FILES = [f"benchmark_results.{kind}" for kind in ("csv", "json", "md", "tex")]
 
 
 def written(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if path.is_file()) if folder.exists() else []
+    return (
+        sorted(path.name for path in folder.iterdir() if path.is_file() and path.suffix != ".lock")
+        if folder.exists()
+        else []
+    )
 
 
 def test_the_seeds_example(tmp_path: Path) -> None:
@@ -165,6 +169,8 @@ def test_what_is_refused_leaves_nothing_behind(tmp_path: Path, arguments: dict[s
         (adapters.AgentAdapter, {}, UsageError),
         (adapters.RandomAdapter, {"unknown": 1}, UsageError),
         (Twice, {"factor": object()}, UsageError),
+        (adapters.RandomAdapter, {"env_spec": {"game": "bandit/0"}}, UsageError),
+        (adapters.RandomAdapter, {"seed": 5}, UsageError),
         (Twice, {"checkpoint": "/no/such/file"}, UsageError),
     ],
 )
@@ -172,6 +178,33 @@ def test_adapters_and_arguments_that_do_not_work(tmp_path: Path, adapter: type, 
     with pytest.raises(error):
         BenchmarkRunner(adapter, tmp_path / "out", extra).run(CATCH, [0], 1)
     assert not (tmp_path / "out").exists()
+
+
+def test_an_adapter_does_not_choose_the_exit_code(tmp_path: Path) -> None:
+    class Leaving(Twice):
+        def evaluate(self, num_episodes: int, render: bool = False) -> dict[str, list[float | None]]:
+            sys.exit(0)
+
+    report = BenchmarkRunner(Leaving, tmp_path / "out").run(CATCH, [0], 1)
+    assert failed(report) and "agent Leaving called sys.exit(0)" in report["seeds"][0]["reason"]
+
+    class Early(Twice):
+        def __init__(self) -> None:
+            sys.exit(4)
+
+    with pytest.raises(SynoraError, match=r"agent Early called sys.exit\(4\)"):
+        BenchmarkRunner(Early, tmp_path / "none").run(CATCH, [0], 1)
+
+
+def test_one_benchmark_a_folder(tmp_path: Path) -> None:
+    class Nested(Twice):
+        def evaluate(self, num_episodes: int, render: bool = False) -> dict[str, list[float | None]]:
+            with pytest.raises(FileError, match="another live process"):
+                BenchmarkRunner(Twice, tmp_path / "out").run(CATCH, [3], 1)
+            return {"episode_returns": [1.0]}
+
+    assert not failed(BenchmarkRunner(Nested, tmp_path / "out").run(CATCH, [0], 1))
+    assert len(Plan.read(tmp_path / "out" / "plan.json").jobs) == 1
 
 
 def test_an_adapter_whose_constructor_fails_is_named(tmp_path: Path) -> None:

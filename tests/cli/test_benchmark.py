@@ -285,6 +285,24 @@ def test_names_of_files_that_are_not_utf8(tmp_path: Path, dreamer: Callable[...,
     assert done.returncode == 2 and "not UTF-8" in done.stderr and done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("flag", [["--out-dir", ""], ["--out_dir="]])
+def test_an_unset_variable_is_no_folder(flag: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["benchmark", "--agent", "random", "--game", "catch/0", *flag]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_streams_that_are_closed_or_narrow(tmp_path: Path) -> None:
+    line = f"{sys.executable} -m synora benchmark --agent random --game catch/0 -n 1 --out-dir"
+    code = subprocess.run(["bash", "-c", f"{line} {tmp_path}/closed 2>&-"], stdout=subprocess.DEVNULL).returncode
+    assert code == 0 and files(tmp_path / "closed") == FILES
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([*line.split(), str(tmp_path / "é")], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and "xe9/benchmark_results" in done.stdout
+    piped = f"{sys.executable} -m synora envs list | true; echo ${{PIPESTATUS[0]}}"
+    assert subprocess.run(["bash", "-c", piped], capture_output=True, text=True).stdout.strip() == "0"
+
+
 def test_the_older_name_is_the_same_command(tmp_path: Path) -> None:
     line = f"-m synora.benchmarks.cli --agent random --game catch/0 --episodes 1 --out-dir {tmp_path / 'out'}"
     done = subprocess.run([sys.executable, *line.split()], capture_output=True, text=True, cwd=tmp_path)

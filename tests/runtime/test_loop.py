@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from synora.core.config import Config
-from synora.core.errors import ConfigError, FileError
+from synora.core.errors import ConfigError, FileError, UsageError
 from synora.runtime import checkpoint as checkpoints
 from synora.runtime.checkpoint import AgentSpec, Manifest, load_checkpoint
 from synora.runtime.loop import (
@@ -332,6 +332,17 @@ def test_a_finished_run_is_not_taken_for_another(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="finished at step 96 and has no checkpoint to continue from"):
         run_toy(tmp_path, total_steps=120)
     assert (tmp_path / "metrics.jsonl").read_bytes() == rows, "nothing of it is dropped"
+
+
+def test_somebody_else_s_files_are_no_run(tmp_path: Path) -> None:
+    (tmp_path / "replay").mkdir()
+    (tmp_path / "replay" / "mine").write_text("x")
+    (tmp_path / "metrics.jsonl").write_text("mine")
+    for _ in range(2):
+        with pytest.raises(UsageError, match=r"holds replay, metrics\.jsonl and is not the folder of a run"):
+            run_toy(tmp_path)
+    assert (tmp_path / "replay" / "mine").read_text() == "x" and (tmp_path / "metrics.jsonl").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.jsonl", "replay"]
 
 
 def test_frozen_fields_exist(tmp_path: Path) -> None:
