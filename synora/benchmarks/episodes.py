@@ -27,8 +27,8 @@ def read_evaluation(value: Any, num_episodes: int) -> list[dict[str, Any]]:
     Raises:
         SynoraError: not such a mapping, another number of episodes, or a return that is neither a number nor None.
     """
-    returns = value.get("episode_returns") if isinstance(value, Mapping) else None
-    if returns is None or isinstance(returns, str) or not hasattr(returns, "__len__"):
+    returns = _as_list(value.get("episode_returns")) if isinstance(value, Mapping) else None
+    if returns is None:
         raise SynoraError(f"the adapter's evaluate() returned no 'episode_returns' but {_short(value)}.")
     if len(returns) != num_episodes:
         raise SynoraError(
@@ -91,16 +91,30 @@ def _number(given: Any, index: int) -> float | None:
 
 
 def _whole(given: Any) -> int | None:
-    return None if given is None else int(given)
+    """Return a count or a seed, None for None."""
+    if given is None:
+        return None
+    if isinstance(given, bool | str) or not hasattr(given, "__index__") or given < 0:
+        raise SynoraError(f"the adapter returned {_short(given)} where a whole number of at least 0 belongs.")
+    return int(given)
+
+
+def _as_list(value: Any) -> list[Any] | None:
+    """Return a sequence or a one-dimensional array as a list, None for anything else: sets have no order."""
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return list(value)
+    return list(value) if getattr(value, "ndim", 0) == 1 else None
 
 
 def _column(value: Mapping[str, Any], key: str, count: int) -> Sequence[Any]:
-    column = value.get(key)
-    if column is None:
+    if value.get(key) is None:
         return [None] * count
+    column = _as_list(value[key])
+    if column is None:
+        raise SynoraError(f"the adapter's {key} is no list but {_short(value[key])}.")
     if len(column) != count:
         raise SynoraError(f"the adapter's {key} holds {len(column)} values for {count} episodes.")
-    return list(column)
+    return column
 
 
 def _error(episode: Any) -> str | None:

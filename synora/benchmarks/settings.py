@@ -134,7 +134,9 @@ def parse_seeds(text: str) -> list[int]:
         return list(range(int(parts[0])))
     bad = [part for part in parts if not re.fullmatch(r"[0-9]{1,18}", part)]
     if bad:
-        raise UsageError(f"--seeds {text!r}: {bad[0]!r} is not a whole number of at least 0. Write 0,1,2.")
+        raise UsageError(
+            f"--seeds {text!r}: {bad[0]!r} is not a whole number from 0, of 18 digits at most. Write 0,1,2."
+        )
     return check_seeds([int(part) for part in parts])
 
 

@@ -44,7 +44,13 @@ def test_what_is_no_number_is_a_failed_episode(bad: Any) -> None:
         {"episode_returns": [1.0, "2"]},
         {"episode_returns": [1.0, True]},
         {"episode_returns": [1.0, [2.0]]},
+        {"episode_returns": {0: 1.0, 1: 2.0}},
+        {"episode_returns": {1.0, 2.0}},
+        {"episode_returns": np.ones((2, 1))},
         {"episode_returns": [1.0, 2.0], "episode_lengths": [3]},
+        {"episode_returns": [1.0, 2.0], "episode_lengths": [3, -5]},
+        {"episode_returns": [1.0, 2.0], "episode_lengths": [3, "4"]},
+        {"episode_returns": [1.0, 2.0], "episode_seeds": {1, 2}},
         {"episode_returns": [1.0, 2.0], "episodes": [{}, {"error": "failed, and yet a number"}]},
     ],
 )
