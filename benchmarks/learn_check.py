@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -65,11 +66,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out-dir", type=Path, default=REPOSITORY / "results" / "learning")
     parser.add_argument("--record", action="store_true", help="write docs/learning/AGENT_EXPERIMENT.{json,png}")
     options = parser.parse_args(arguments)
+    # As Ctrl-C does: the runs are told to save and stop.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return Proof(options).run()
     except SynoraError as error:
         print(f"learn_check: error: {error}", file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:
+        print("learn_check: interrupted; the same command goes on.", file=sys.stderr)
+        return 130
 
 
 class Proof:
@@ -95,12 +101,19 @@ class Proof:
         self.folder = options.out_dir / self.name
         self.threads = options.threads or max(1, (os.cpu_count() or 1) // options.jobs)
         self.config = self._composed()
+        self.children: list[subprocess.Popen[bytes]] = []
 
     def run(self) -> int:
         """Train and score every seed, score the random agent, report."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(self.options.jobs) as pool:
-            runs = list(pool.map(self._run_seed, self.seeds))
+            try:
+                runs = list(pool.map(self._run_seed, self.seeds))
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for child in self.children:
+                    child.terminate()  # it saves; the same command goes on with it
+                raise
         random = self._score("random", None, self.folder / "random")
         passed = all(self._passes(run, random["mean"]) for run in runs)
         record = {
@@ -172,6 +185,7 @@ class Proof:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
+            self.children.append(child)
             while True:
                 try:
                     code = child.wait(POLL_SECONDS)
@@ -179,10 +193,6 @@ class Proof:
                 except subprocess.TimeoutExpired:
                     if run is not None:
                         print(f"{time.strftime('%H:%M:%S')} {self.name} {_standing(run)}", flush=True)
-                except BaseException:
-                    child.terminate()  # a training run saves; the same command goes on with it
-                    child.wait()
-                    raise
         if code:
             raise SynoraError(f"synora {' '.join(arguments)} ended with exit code {code}; see {log}.")
 

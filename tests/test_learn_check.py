@@ -2,7 +2,11 @@
 
 import importlib.util
 import json
+import os
+import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,8 +21,6 @@ def learn_check() -> ModuleType:
     spec = importlib.util.spec_from_file_location("learn_check", ROOT / "benchmarks" / "learn_check.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    import sys
-
     sys.modules["learn_check"] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
@@ -89,6 +91,22 @@ def test_bad_usage_is_one_line(
     shown = capsys.readouterr().err
     assert words in shown and shown.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_stop_reaches_the_runs(tmp_path: Path) -> None:
+    line = [sys.executable, "benchmarks/learn_check.py", "--agent", "dreamerv2", "--seeds", "0,1", "--threads", "1"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    proof = subprocess.Popen(
+        [*line, "--out-dir", str(tmp_path)], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
+    )
+    run, deadline = tmp_path / "dreamerv2_catch" / "seed-0", time.monotonic() + 120
+    while not (run / "metrics.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    proof.send_signal(signal.SIGTERM)
+    _, said = proof.communicate(timeout=120)
+    assert proof.returncode == 130 and "the same command goes on" in said
+    assert list((run / "checkpoints").glob("step-*/manifest.json")), "the run has saved"
+    assert not (tmp_path / "dreamerv2_catch" / "seed-1").exists()
 
 
 def test_every_experiment_has_its_configuration(learn_check: ModuleType) -> None:
