@@ -30,7 +30,7 @@ Wrapper flags, anywhere among the others:
   --no-sync             install nothing, use the environment as it is: .venv, else
                         the active one, else python3; no network, no uv
   --extra NAME          also install an optional group; repeat for several:
-                        $(extra_names | join_words)
+                        $(extra_names | wrap_words 24 60)
   --python VERSION      interpreter for the environment (3.12, or a path)
   --install-uv          where pip cannot bring uv, download and run uv's installer
   --recreate            let uv delete and rebuild an environment whose Python does

@@ -89,6 +89,15 @@ missing_value() {
 
 join_words() { paste -s -d ' ' - | sed 's/ /, /g'; }
 
+# The same, in lines of at most $2 characters, all but the first indented by $1.
+wrap_words() {
+  awk -v indent="$1" -v most="$2" '
+    NR > 1 { word = ", " $0 } NR == 1 { word = $0 }
+    used + length(word) > most { printf ",\n%" indent "s", ""; word = $0; used = 0 }
+    { printf "%s", word; used += length(word) }
+  '
+}
+
 # The keys of [project.optional-dependencies]. Read as text: no Python may be there yet.
 extra_names() {
   awk '
