@@ -66,8 +66,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out-dir", type=Path, default=REPOSITORY / "results" / "learning")
     parser.add_argument("--record", action="store_true", help="write docs/learning/AGENT_EXPERIMENT.{json,png}")
     options = parser.parse_args(arguments)
-    # As Ctrl-C does: the runs are told to save and stop.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return Proof(options).run()
     except SynoraError as error:
@@ -241,4 +239,6 @@ def picture(record: dict[str, Any]) -> bytes:
 
 
 if __name__ == "__main__":
+    # As Ctrl-C does: the runs are told to save and stop.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     raise SystemExit(main())

@@ -13,6 +13,7 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 from synora.cli.benchmark import benchmark
+from synora.cli.stopping import kept_handlers
 from synora.cli.sweep import sweep
 from synora.cli.train import train
 from synora.core.errors import EXIT_FAILED, EXIT_OK, FileError, SynoraError, UsageError
@@ -126,7 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _prepare_streams()
     try:
         _require_folders(given)
-        code = app(given, prog_name="synora", standalone_mode=False)
+        with kept_handlers():
+            code = app(given, prog_name="synora", standalone_mode=False)
         if sys.stdout is not None:  # closed by the caller: `>&-`
             sys.stdout.flush()
         if code == EXIT_INTERRUPTED:  # typer turns Ctrl-C into this code, without a word

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import signal
 import sys
 import time
 import warnings
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from synora.cli import benchmark_options as options
+from synora.cli.stopping import interrupt_on_stop
 from synora.core.errors import EXIT_FAILED, EXIT_OK, UsageError, unknown_value
 
 if TYPE_CHECKING:
@@ -221,8 +221,7 @@ def _run(entrants: Sequence[_Entrant], out_dir: Path, *, combined: bool) -> int:
     if code := train_all(runs):
         print("synora: training was stopped; the same command continues it.", file=sys.stderr)
         return code
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    interrupt_on_stop()
     reports = {}
     # The names of files may hold what UTF-8 cannot.
     command = shlex.join([_program(), *sys.argv[1:]]).encode("utf-8", "backslashreplace").decode()
@@ -278,8 +277,3 @@ def _program() -> str:
     """Return the program's name as the user could type it again."""
     name = Path(sys.argv[0]).name
     return "synora" if name in {"synora", "__main__.py"} else sys.argv[0]
-
-
-def _interrupt(signum: int, frame: object) -> None:
-    """Let SIGTERM end the benchmark as Ctrl-C does: what is finished is on disk, no half report is written."""
-    raise KeyboardInterrupt

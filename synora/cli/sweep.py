@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from synora.cli import sweep_options as options
+from synora.cli.stopping import interrupt_on_stop
 from synora.core.errors import EXIT_FAILED, EXIT_OK, FileError, UsageError
 
 if TYPE_CHECKING:
@@ -110,8 +110,7 @@ def run_sweep(
         preload=PRELOAD,
         on_event=lambda event: progress.phase(event.job.name, event.phase),
     )
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    interrupt_on_stop()
     pool.warm_up()
     # While torch is loaded over there, what takes time here.
     from synora.batch.execute import software
@@ -267,8 +266,3 @@ def _names(values: Sequence[str] | None, flag: str) -> list[str]:
     if not names:
         raise UsageError(f"{flag} needs at least one name; see --list.")
     return names
-
-
-def _interrupt(signum: int, frame: object) -> None:
-    """Let SIGTERM end the sweep as Ctrl-C does: children killed, finished rows already on disk."""
-    raise KeyboardInterrupt

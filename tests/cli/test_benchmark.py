@@ -303,6 +303,13 @@ def test_streams_that_are_closed_or_narrow(tmp_path: Path) -> None:
     assert subprocess.run(["bash", "-c", piped], capture_output=True, text=True).stdout.strip() == "0"
 
 
+def test_the_callers_signal_handlers_come_back(tmp_path: Path) -> None:
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    assert main(["benchmark", "--agent", "random", "--game", "catch/0", "-n", "1", "--out-dir", str(tmp_path)]) == 0
+    assert [signal.getsignal(number) for number in numbers] == before
+
+
 def test_the_older_name_is_the_same_command(tmp_path: Path) -> None:
     line = f"-m synora.benchmarks.cli --agent random --game catch/0 --episodes 1 --out-dir {tmp_path / 'out'}"
     done = subprocess.run([sys.executable, *line.split()], capture_output=True, text=True, cwd=tmp_path)
