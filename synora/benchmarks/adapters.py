@@ -295,9 +295,9 @@ class DreamerAdapter(AgentAdapter):
                 )
 
     def _config_class(self) -> type[Config]:
-        from synora.algorithms.dreamer.config import DreamerV1Config, DreamerV2Config
+        from synora.algorithms.dreamer.config import VERSIONS
 
-        return DreamerV1Config if self.name == "dreamerv1" else DreamerV2Config
+        return VERSIONS[self.name]
 
     def _loaded(self) -> Any:
         return self.agent()

@@ -14,7 +14,8 @@ def dreamer(tmp_path: Path) -> Callable[..., Path]:
     def make(
         agent: str = "dreamerv2", *, name: str = "", actions: int = 3, kind: str = "discrete", **values: Any
     ) -> Path:
-        from synora.algorithms.dreamer.agent import VERSIONS, DreamerAgent
+        from synora.algorithms.dreamer.agent import DreamerAgent
+        from synora.algorithms.dreamer.config import VERSIONS
         from synora.runtime.manifest import AgentSpec
 
         values = {"game": "catch/0", "image_channels": 3, **values}

@@ -25,7 +25,8 @@ def dreamer(tmp_path: Path) -> Callable[..., str]:
     """Return a function that writes the run folder of an untrained agent."""
 
     def make(agent: str = "dreamerv2", name: str = "", actions: int = 3, kind: Any = "discrete", **values: Any) -> str:
-        from synora.algorithms.dreamer.agent import VERSIONS, DreamerAgent
+        from synora.algorithms.dreamer.agent import DreamerAgent
+        from synora.algorithms.dreamer.config import VERSIONS
         from synora.runtime.manifest import AgentSpec
 
         values = {"game": "catch/0", "image_channels": 3, "seed": 9, **values}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from synora.algorithms.dreamer.actor import OneHotActor
-from synora.algorithms.dreamer.config import DreamerConfig, DreamerV1Config, DreamerV2Config
+from synora.algorithms.dreamer.config import VERSIONS, DreamerConfig, DreamerV1Config, DreamerV2Config
 from synora.algorithms.dreamer.imagination import Behaviour
 from synora.algorithms.dreamer.networks import scale_images
 from synora.algorithms.dreamer.rssm import State
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from synora.runtime.loop import Outcome
 
 Mode = Literal["train", "eval"]
-VERSIONS: Mapping[str, type[DreamerConfig]] = {"dreamerv1": DreamerV1Config, "dreamerv2": DreamerV2Config}
 
 
 class PolicyState(NamedTuple):

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from synora.algorithms.dreamer.config import DreamerConfig, DreamerV1Config, DreamerV2Config
+from synora.algorithms.dreamer.config import VERSIONS, DreamerConfig, DreamerV1Config, DreamerV2Config
 from synora.compute.case import BenchCase, Scale
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-VERSIONS: dict[str, type[DreamerV1Config] | type[DreamerV2Config]] = {
-    "dreamerv1": DreamerV1Config,
-    "dreamerv2": DreamerV2Config,
-}
 # DeepMind Control tasks have up to 6 action dimensions in the authors' table; Atari's full set is 18 actions.
 ACTION_SIZE = {"dreamerv1": 6, "dreamerv2": 18}
 

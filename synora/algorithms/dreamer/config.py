@@ -306,3 +306,9 @@ class DreamerV2Config(DreamerConfig):
     def feature_size(self) -> int:
         """`stoch_size * class_size + deter_size`."""
         return self.stoch_size * self.class_size + self.deter_size
+
+
+VERSIONS: Mapping[str, type[DreamerV1Config] | type[DreamerV2Config]] = {
+    "dreamerv1": DreamerV1Config,
+    "dreamerv2": DreamerV2Config,
+}

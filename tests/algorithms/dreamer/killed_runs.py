@@ -28,11 +28,10 @@ import pygame  # noqa: F401
 import torch._dynamo  # noqa: F401 -- optimisers load it
 
 from synora.algorithms.dreamer import trainer
-from synora.algorithms.dreamer.config import DreamerConfig, DreamerV1Config, DreamerV2Config
+from synora.algorithms.dreamer.config import VERSIONS, DreamerConfig
 from synora.runtime import checkpoint
 from synora.runtime.metrics_log import MetricsLog
 
-VERSIONS: dict[str, type[DreamerConfig]] = {"dreamerv1": DreamerV1Config, "dreamerv2": DreamerV2Config}
 KILLED = ("75", "SIGKILL", "SIGTERM")  # a SIGTERM is fatal until the run has its handler
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM)
 
