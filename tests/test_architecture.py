@@ -31,7 +31,7 @@ LAYERS = {
     "cli": 6,
     "programs": 7,
 }
-PROGRAMS = ("benchmarks.cli", "training.train_")
+PROGRAMS = ("benchmarks.cli", "benchmarks.atari_100k", "training.train_")
 TORCH_FREE = [
     "synora",
     "synora.cli",

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from synora.batch.plan import Plan, result_path
-from synora.core.errors import JobSkipped, SynoraError, first_problem
+from synora.core.errors import JobPreempted, JobSkipped, SynoraError, first_problem
 from synora.core.files import lease
 from synora.core.job import JobSpec
 from synora.core.registry import Registry
@@ -24,7 +24,14 @@ from synora.core.result import ErrorInfo, Provenance, Result, Status
 
 # A handler takes the job's params and a `report(phase)` callback and returns (body, device facts), or (body, device
 # facts, fingerprint of the environment's protocol).
-HANDLERS = Registry("job kind", {"compute": "synora.compute.measure:run", "returns": "synora.benchmarks.handler:run"})
+HANDLERS = Registry(
+    "job kind",
+    {
+        "compute": "synora.compute.measure:run",
+        "returns": "synora.benchmarks.handler:run",
+        "train": "synora.training.handler:run",
+    },
+)
 
 Report = Callable[[str], None]
 
@@ -69,6 +76,8 @@ def run_job(job: JobSpec, *, attempt: int = 1, report: Report = lambda phase: No
             raise SynoraError(f"the job returned what no result may hold: {found}.") from invalid
     except JobSkipped as reason:
         return outcome("skipped", ErrorInfo(type="skipped", message=_one_line(str(reason))))
+    except JobPreempted as reason:
+        return outcome("preempted", ErrorInfo(type="preempted", message=_one_line(str(reason))))
     except Exception as failure:  # noqa: BLE001 - the job's outcome is recorded as failed, with its traceback
         return outcome("failed", describe_exception(failure))
 

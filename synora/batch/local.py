@@ -8,34 +8,25 @@ fork server) never touches CUDA, so a fork from it is safe on a GPU machine too.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import faulthandler
-import io
 import multiprocessing
 import os
 import signal
-import sys
-import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from multiprocessing import forkserver, util
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
-from types import ModuleType
 
-from synora.batch.execute import execute, provenance, utc_now
+from synora.batch.child import call_in_child, log_path, run_in_child, start_fork_server, start_process
+from synora.batch.execute import provenance, utc_now
 from synora.batch.plan import Plan, result_path
-from synora.core.errors import FileError, SynoraError, UsageError
+from synora.core.errors import FileError, UsageError
 from synora.core.job import JobSpec
 from synora.core.result import ErrorInfo, Result, Status
 
 POLL_SECONDS = 0.1
-LONGEST_TEMP_DIR = 60
 PHASES_PER_LOOK = 50  # so that a job that reports without pause cannot keep the pool from enforcing its limits
-PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -76,9 +67,15 @@ class LocalPool:
             job cannot take the machine down; None for no limit.
         preload: modules the fork server imports before the first job.
         on_event: called in this process whenever a job starts or enters a new phase.
+        grace: seconds that running jobs get between SIGTERM and SIGKILL when the pool is left early, to save what they
+            have; 0 kills at once. Leaving it again (a second Ctrl-C) kills at once, too.
+        keep: says of the `ok` result that an earlier run left whether it still holds: the job is then not run again,
+            and that result is yielded. None runs every job.
+        follow: returns the jobs that a result makes possible, such as the evaluation of what was trained; they are
+            next.
 
     Raises:
-        UsageError: `jobs` or `timeout` is not positive.
+        UsageError: `jobs` or `timeout` is not positive, or `grace` is negative.
     """
 
     def __init__(
@@ -89,43 +86,68 @@ class LocalPool:
         memory_limit: int | None = None,
         preload: tuple[str, ...] = (),
         on_event: Callable[[JobEvent], None] = lambda event: None,
+        grace: float = 0.0,
+        keep: Callable[[Result], bool] | None = None,
+        follow: Callable[[Result], Sequence[JobSpec]] = lambda result: (),
     ) -> None:
         if jobs < 1:
             raise UsageError(f"--jobs must be at least 1 (got {jobs}).")
         if timeout is not None and timeout <= 0:
             raise UsageError(f"the time limit of a job must be above 0 seconds (got {timeout:g}).")
+        if grace < 0:
+            raise UsageError(f"the time that jobs get to save must be at least 0 seconds (got {grace:g}).")
         self._jobs = jobs
         self._timeout = timeout
         self._memory_limit = memory_limit
         self._on_event = on_event
+        self._grace = grace
+        self._keep = keep
+        self._follow = follow
         self._context: ForkServerContext = multiprocessing.get_context("forkserver")
         if preload:
             self._context.set_forkserver_preload(list(preload))
 
     def warm_up(self) -> None:
         """Start loading what `preload` names and return at once; otherwise the first job does and waits for it."""
-        _start_fork_server()
+        start_fork_server()
 
-    def run(self, plan: Plan, out_dir: Path) -> Iterator[Result]:
+    def run(self, plan: Plan, out_dir: Path) -> Generator[Result, None, None]:
         """Yield the result of each job as it ends; every result is on disk before it is yielded.
 
-        Leaving the iterator early (Ctrl-C, SIGTERM turned into an exception) kills the children that still run.
+        Leaving the iterator early (Ctrl-C, SIGTERM turned into an exception) ends the children that still run; see
+        `grace`. What they write in that time is on disk, and not yielded.
         """
         out_dir = out_dir.absolute()  # a job may change its folder
         waiting = list(enumerate(plan.jobs))[::-1]
+        known = len(waiting)
         running: list[_Running] = []
         try:
             while waiting or running:
-                while waiting and len(running) < self._jobs:
-                    child = self._start(*waiting.pop(), out_dir)
+                ended: list[Result] = []
+                while waiting and len(running) < self._jobs and not ended:
+                    index, job = waiting.pop()
+                    kept = self._kept(job, out_dir)
+                    if kept is not None:
+                        ended.append(kept)
+                        continue
+                    child = self._start(index, job, out_dir)
                     running.append(child)
                     self._on_event(JobEvent(child.index, child.job, child.phase))
-                for child in self._ended(running):
+                for child in [] if ended else self._ended(running):
                     running.remove(child)
-                    yield self._finish(child, out_dir)
+                    ended.append(self._finish(child, out_dir))
+                for result in ended:
+                    yield result
+                    next_ones = list(enumerate(self._follow(result), start=known))
+                    waiting += reversed(next_ones)
+                    known += len(next_ones)
         finally:
-            for child in running:
-                _kill(child)
+            try:
+                if self._grace:
+                    self._ask_to_stop(running)
+            finally:
+                for child in running:
+                    _kill(child)
 
     def call(self, function: Callable[[], object]) -> object:
         """Run `function()` in a fresh child and return what it returns (picklable), e.g. a probe that starts CUDA.
@@ -134,8 +156,8 @@ class LocalPool:
             RuntimeError: the child died or raised; the message says how.
         """
         receiver, sender = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=_call_in_child, args=(function, sender))
-        _start(process)
+        process = self._context.Process(target=call_in_child, args=(function, sender))
+        start_process(process)
         sender.close()
         try:
             ok, value = receiver.recv()
@@ -149,6 +171,16 @@ class LocalPool:
             raise RuntimeError(str(value))
         return value
 
+    def _kept(self, job: JobSpec, out_dir: Path) -> Result | None:
+        """Return the result of an earlier run that still holds, if there is one."""
+        if self._keep is None:
+            return None
+        try:
+            earlier = Result.read(result_path(out_dir, job))
+        except FileError:
+            return None
+        return earlier if earlier.status == "ok" and earlier.job == job and self._keep(earlier) else None
+
     def _start(self, index: int, job: JobSpec, out_dir: Path) -> _Running:
         path = result_path(out_dir, job)
         try:
@@ -156,8 +188,8 @@ class LocalPool:
         except OSError as error:
             raise FileError(f"cannot replace {path}: {error.strerror or error}. Choose another folder.") from error
         receiver, sender = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=_run_in_child, args=(job.model_dump_json(), str(out_dir), sender))
-        _start(process)
+        process = self._context.Process(target=run_in_child, args=(job.model_dump_json(), str(out_dir), sender))
+        start_process(process)
         sender.close()
         return _Running(index, job, process, receiver)
 
@@ -173,7 +205,21 @@ class LocalPool:
                     _kill(child)
         return [child for child in running if not child.process.is_alive()]
 
-    def _read_phases(self, child: _Running) -> None:
+    def _ask_to_stop(self, running: list[_Running]) -> None:
+        """Send SIGTERM to the children, not to what they started, and wait for them, at most the grace."""
+        for child in running:
+            child.process.terminate()
+        deadline = time.monotonic() + self._grace
+        while alive := [child for child in running if child.process.is_alive()]:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            channels = [child.channel for child in alive if not child.silent]
+            wait([*(child.process.sentinel for child in alive), *channels], min(left, POLL_SECONDS))
+            for child in alive:  # a full channel would hold it up
+                self._read_phases(child, tell=False)
+
+    def _read_phases(self, child: _Running, *, tell: bool = True) -> None:
         for _ in range(PHASES_PER_LOOK):
             try:
                 if not child.channel.poll():
@@ -182,7 +228,8 @@ class LocalPool:
             except (EOFError, OSError):  # the child is dead, or has closed its descriptors
                 child.silent = True
                 return
-            self._on_event(JobEvent(child.index, child.job, child.phase))
+            if tell:
+                self._on_event(JobEvent(child.index, child.job, child.phase))
 
     def _over_limit(self, child: _Running) -> ErrorInfo | None:
         if self._timeout is not None and child.seconds > self._timeout:
@@ -209,7 +256,7 @@ class LocalPool:
         if child.verdict is None and child.process.exitcode == 0:
             with contextlib.suppress(FileError):  # left with os._exit(0): no result
                 return Result.read(path)
-        error = child.verdict or _describe_death(child, _log_path(out_dir, child.job))
+        error = child.verdict or _describe_death(child, log_path(out_dir, child.job))
         status: Status = "timeout" if error.type == "timeout" else "failed"
         result = Result(
             job_id=child.job.job_id,
@@ -220,134 +267,6 @@ class LocalPool:
         )
         result.write(path)
         return result
-
-
-def _start(process: ForkServerProcess) -> None:
-    """Start a child that does not run the parent's `__main__` again.
-
-    multiprocessing would, so that functions defined there can be unpickled. Ours are not, and a user's script without
-    the `if __name__ == "__main__"` line would start a sweep in every child.
-
-    Raises:
-        SynoraError: the fork server is gone.
-    """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        _start_fork_server()
-        process.start()
-    except (EOFError, ConnectionError) as error:
-        raise SynoraError(
-            "the process that starts the jobs has died while it loaded torch; its message stands above."
-        ) from error
-    except KeyboardInterrupt:
-        _kill_fork_server()  # it is still loading torch and would notice our end only after that
-        raise
-    finally:
-        sys.modules["__main__"] = main
-
-
-def _start_fork_server() -> None:
-    """Start multiprocessing's fork server, if it does not run, such that nothing around us disturbs it."""
-    if len(tempfile.gettempdir()) > LONGEST_TEMP_DIR:
-        # Its socket's path has to fit in 107 bytes; SLURM's temporary folders do not leave it that.
-        configured, tempfile.tempdir = tempfile.tempdir, "/tmp"
-        try:
-            util.get_temp_dir()
-        finally:
-            tempfile.tempdir = configured
-    # It is started with `python -c`, which puts the current folder first on its path: a file random.py there would be
-    # run in place of the library's. Ctrl-C is for us alone, who end the children ourselves.
-    safe = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main_thread else None
-    try:
-        forkserver.ensure_running()
-    finally:
-        if in_main_thread:
-            signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)
-        if safe is None:
-            del os.environ["PYTHONSAFEPATH"]
-
-
-def _kill_fork_server() -> None:
-    pid = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
-    if pid is not None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-
-def _log_path(out_dir: Path, job: JobSpec) -> Path:
-    """Return where a job's own output goes: warnings, prints, the fault handler's stack."""
-    return result_path(out_dir, job).with_suffix(".log")
-
-
-def _run_in_child(job_json: str, out_dir: str, channel: Connection) -> None:
-    """Run one job and write its result; the body of every child process."""
-    job = JobSpec.model_validate_json(job_json)
-    _become_a_good_child(_log_path(Path(out_dir), job))
-
-    def report(phase: str) -> None:
-        with contextlib.suppress(OSError):  # nobody listens any more: the parent is gone and we are about to be
-            channel.send(phase)
-
-    code = 0
-    try:
-        execute(job, Path(out_dir), report=report)
-    except FileError as error:
-        report(f"writing the result: {str(error).removesuffix('.')}")
-        code = 3
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)  # the result is on disk: a thread that the job left behind must not hold it back
-
-
-def _call_in_child(function: Callable[[], object], channel: Connection) -> None:
-    _die_with_the_pool()
-    try:
-        answer: tuple[bool, object] = (True, function())
-    except Exception as error:  # noqa: BLE001 - sent to the caller, which raises it
-        answer = (False, f"{type(error).__name__}: {error}")
-    with contextlib.suppress(OSError):  # the caller is gone, by Ctrl-C
-        channel.send(answer)
-
-
-def _become_a_good_child(log: Path) -> None:
-    """Die with the parent, be the first to go when memory runs out, keep output out of the terminal."""
-    os.setsid()  # so that a kill reaches this job's own children too, and Ctrl-C reaches only the parent
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _die_with_the_pool()
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # not allowed in some sandboxes; the pool's own limit still holds
-            Path("/proc/self/oom_score_adj").write_text("1000")
-    log.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    os.close(descriptor)
-    for stream in (sys.stdout, sys.stderr):  # a killed job's last words are in the log, too
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(line_buffering=True)
-    faulthandler.enable()
-
-
-def _die_with_the_pool() -> None:
-    """Have this child killed when the fork server ends, which it does with the pool's process.
-
-    multiprocessing hands every child a copy of the pipe whose closing tells the server so; the server, and with it our
-    parent-death signal, would wait for the children themselves. So this child's copy is closed.
-    """
-    if sys.platform != "linux":
-        return
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    server = getattr(forkserver, "_forkserver", None)
-    descriptor = getattr(server, "_forkserver_alive_fd", None)
-    if server is not None and descriptor is not None:
-        server._forkserver_alive_fd = None
-        os.close(descriptor)
 
 
 def _kill(child: _Running) -> None:

@@ -111,6 +111,10 @@ class Adapter(ABC):
         """Return the rules that the checkpoint read last was trained under, by name; None: no others than usual."""
         return None
 
+    def checkpoint_digest(self) -> str | None:
+        """Return a digest of the content of the checkpoint read last; None: unknown, results are never used again."""
+        return None
+
     def facts(self) -> dict[str, Any]:
         """Return what the result says of the agent: `train_seed`, `checkpoint` and `device`, each optional."""
         return {}
@@ -206,6 +210,7 @@ class DreamerAdapter(AgentAdapter):
     SIZES = ("deter_size", "stoch_size", "class_size", "hidden_size", "cnn_depth", "units", "actor_layers")
 
     _trained_protocol: str | None = None
+    _digest: str | None = None
 
     def load_checkpoint(self, path: str) -> None:
         """Load the newest checkpoint of a run folder, a checkpoint folder or an exported file; see `Adapter`."""
@@ -221,14 +226,19 @@ class DreamerAdapter(AgentAdapter):
 
     def preflight_training(self, config: Config) -> None:
         """Fit the configuration to the environment, as the trainer will; see `Adapter`."""
-        from synora.algorithms.dreamer.trainer import fit_to_env
+        from synora.algorithms.dreamer.trainer import check_schedule, fit_to_env
 
+        check_schedule(config)  # type: ignore[arg-type]
         with self.env() as env:
             fit_to_env(config, env)  # type: ignore[arg-type]
 
     def trained_protocol(self) -> str | None:
         """Return the configured protocol, where it was one of this environment's backend."""
         return self._trained_protocol
+
+    def checkpoint_digest(self) -> str | None:
+        """Return the sha256 that the result has too."""
+        return self._digest
 
     def generator(self) -> Any:
         """Return the torch generator of this evaluation seed."""
@@ -246,7 +256,7 @@ class DreamerAdapter(AgentAdapter):
                 "step": manifest.step,
                 "format_version": manifest.format_version,
                 "synora": manifest.synora,
-                "sha256": _digest(agent.source),
+                "sha256": self._digest,
                 "trained_on": {"game": config.game, "backend": config.env_backend, "protocol": config.protocol},
             },
             "device": device_facts(agent.device),
@@ -271,6 +281,7 @@ class DreamerAdapter(AgentAdapter):
         if self.preset is not None:
             self._require_preset(self.preset, agent.config, agent.source)
         self._agent = agent
+        self._digest = None if agent.source is None else _digest(agent.source)
 
     def _require_environment(self, spec: Any, source: Path | None) -> None:
         """Raise UsageError unless the networks take the environment's frames and give its actions."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from synora.benchmarks.bsuite_logs import Floats, Log, as_log
-from synora.benchmarks.bsuite_sweep import EXPERIMENTS, TAGS, Experiment, split_id
+from synora.benchmarks.bsuite_sweep import EXPERIMENTS, TAGS, Experiment, split_id, task_ranges
 from synora.core.errors import UsageError, unknown_value
 
 # The logs of tasks that are scored together, by their place in the experiment.
@@ -67,7 +67,7 @@ class ExperimentScore:
             )
         if self.missing:
             there = self.num_settings - len(self.missing)
-            notes.append(f"{there} of {self.num_settings} settings (missing: {_ranges(self.missing)})")
+            notes.append(f"{there} of {self.num_settings} settings (missing: {task_ranges(self.missing)})")
         return "; ".join(notes) or None
 
 
@@ -307,14 +307,3 @@ _RULES: dict[str, Callable[[_Logs, int], float]] = {
     "umbrella_distract": _umbrella,
     "umbrella_length": _umbrella,
 }
-
-
-def _ranges(tasks: Sequence[str]) -> str:
-    """Return "catch/3 to catch/19" for tasks of one experiment that follow each other."""
-    runs: list[list[str]] = []
-    for task in tasks:
-        if runs and split_id(task)[1] == split_id(runs[-1][-1])[1] + 1:
-            runs[-1].append(task)
-        else:
-            runs.append([task])
-    return ", ".join(run[0] if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs)

@@ -8,6 +8,7 @@ bsuite's own.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from synora.core.errors import DependencyMissing, UsageError, unknown_value
@@ -136,6 +137,22 @@ def split_id(task: str) -> tuple[Experiment, int]:
     return experiment, int(index)
 
 
+def task_ranges(tasks: Sequence[str]) -> str:
+    """Return "catch/3 to catch/19" for tasks that follow each other in their experiment."""
+    runs: list[list[str]] = []
+    for task in tasks:
+        if runs and _follows(task, runs[-1][-1]):
+            runs[-1].append(task)
+        else:
+            runs.append([task])
+    return ", ".join(run[0] if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs)
+
+
+def _follows(task: str, before: str) -> bool:
+    (experiment, place), (other, earlier) = split_id(task), split_id(before)
+    return experiment is other and place == earlier + 1
+
+
 def _ids(name: str) -> tuple[str, ...] | None:
     if name == ALL:
         chosen = list(EXPERIMENTS.values())
@@ -152,10 +169,10 @@ def _ids(name: str) -> tuple[str, ...] | None:
 
 def _lacks_data(task: str) -> str | None:
     """Return the line that says which data of a task is not there, None when all is."""
-    from synora.envs.bsuite import _require_mnist
+    from synora.envs.bsuite import require_mnist
 
     try:
-        _require_mnist(task)
+        require_mnist(task)
     except DependencyMissing as missing:
         return str(missing)
     return None

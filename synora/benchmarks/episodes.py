@@ -18,14 +18,17 @@ def read_evaluation(value: Any, num_episodes: int) -> list[dict[str, Any]]:
 
     Args:
         value: a mapping with `episode_returns`, a number an episode; None or NaN where it failed. Optional:
-            `episode_lengths`, `episode_frames`, `episode_seeds`, and `episodes`, mappings whose `error` says why.
+            `episode_lengths`, `episode_frames`, `episode_seeds`, and `episodes`, mappings whose `error` says why
+            and whose `figures` are numbers by name.
         num_episodes: how many were asked for.
 
     Returns:
-        Mappings with `index`, `seed`, `status` ("ok" or "failed"), `return`, `length`, `frames`, `error`.
+        Mappings with `index`, `seed`, `status` ("ok" or "failed"), `return`, `length`, `frames`, `error`, `figures`
+        (None where there are none).
 
     Raises:
-        SynoraError: not such a mapping, another number of episodes, or a return that is neither a number nor None.
+        SynoraError: not such a mapping, another number of episodes, a return that is neither a number nor None, or a
+            figure that is no finite number.
     """
     returns = _as_list(value.get("episode_returns")) if isinstance(value, Mapping) else None
     if returns is None:
@@ -35,8 +38,8 @@ def read_evaluation(value: Any, num_episodes: int) -> list[dict[str, Any]]:
             f"the adapter returned {len(returns)} returns for {num_episodes} episodes; a failed one is a None in them."
         )
     columns = {name: _column(value, key, num_episodes) for name, key in _LISTS.items()}
-    errors = [_error(item) for item in _column(value, "episodes", num_episodes)]
-    return [_episode(index, returns[index], errors[index], columns) for index in range(num_episodes)]
+    records = _column(value, "episodes", num_episodes)
+    return [_episode(index, returns[index], records[index], columns) for index in range(num_episodes)]
 
 
 def summary(episodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -63,8 +66,8 @@ def spread(values: Sequence[float]) -> float | None:
     return statistics.stdev(values) if len(values) > 1 else None
 
 
-def _episode(index: int, given: Any, error: str | None, columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    score = _number(given, index)
+def _episode(index: int, given: Any, record: Any, columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    score, error = _number(given, index), _error(record)
     if score is not None and error is not None:
         raise SynoraError(f"the adapter returned {score} for episode {index} and an error too: {error}")
     if score is None:
@@ -77,6 +80,7 @@ def _episode(index: int, given: Any, error: str | None, columns: Mapping[str, Se
         "length": _whole(columns["length"][index]),
         "frames": _whole(columns["frames"][index]),
         "error": error,
+        "figures": _figures(record, index),
     }
 
 
@@ -120,6 +124,18 @@ def _column(value: Mapping[str, Any], key: str, count: int) -> Sequence[Any]:
 def _error(episode: Any) -> str | None:
     error = episode.get("error") if isinstance(episode, Mapping) else None
     return None if error is None else " ".join(str(error).split())
+
+
+def _figures(record: Any, index: int) -> dict[str, float] | None:
+    figures = record.get("figures") if isinstance(record, Mapping) else None
+    if figures is None:
+        return None
+    if not isinstance(figures, Mapping) or not all(isinstance(name, str) for name in figures):
+        raise SynoraError(f"the adapter's figures of episode {index} are no mapping of names but {_short(figures)}.")
+    for name, value in figures.items():
+        if isinstance(value, bool | str) or not hasattr(value, "__float__") or not math.isfinite(value):
+            raise SynoraError(f"the adapter's {name} of episode {index} is {_short(value)}, which is no finite number.")
+    return {name: float(value) for name, value in figures.items()}
 
 
 def _short(value: Any) -> str:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from synora.benchmarks.adapters import ADAPTERS, Adapter
+from synora.benchmarks.bsuite_logs import rows_of_games
 from synora.benchmarks.episodes import read_evaluation, summary
 from synora.benchmarks.settings import ReturnsParams, resolve
 from synora.core.errors import SynoraError, UsageError
 
 # Adapter classes that no other process could import: of a notebook, a script or a function.
 _IN_THIS_PROCESS: dict[str, type] = {}
+MOST_RECORDS = 1_000  # games of a bsuite task of which every one has a record in the result
 
 
 def run(params: Mapping[str, Any], report: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any], str | None]:
@@ -60,7 +62,8 @@ def run(params: Mapping[str, Any], report: Callable[[str], None]) -> tuple[dict[
         "num_episodes": settings.episodes,
         "episode_returns": [episode["return"] for episode in episodes],
         **summary(episodes),
-        "episodes": episodes,
+        **_bsuite(about["env"], episodes),
+        "episodes": _records(about["env"], episodes),
     }
     return body, dict(facts.get("device") or {}), protocol["fingerprint"] if protocol else None
 
@@ -234,6 +237,39 @@ def _require_usable(cls: type, settings: ReturnsParams) -> None:
         raise UsageError(f"agent {label(cls, settings.agent)} takes no checkpoint (got {settings.checkpoint!r}).")
     elif not Path(settings.checkpoint).exists():
         raise UsageError(f"checkpoint {settings.checkpoint!r} does not exist.")
+
+
+def _bsuite(env: Mapping[str, Any], episodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return, as `bsuite`, what its score needs of the games of a task: the rows that its logger would have written.
+
+    There are none, and a reason, as soon as one game is missing: the sums over all games do not exist then.
+    """
+    if env["backend"] != "bsuite":
+        return {}
+    found: dict[str, Any] = {"task": env["name"], "rows": [], "episodes": len(episodes), "reason": None}
+    if failed := [episode for episode in episodes if episode["status"] != "ok"]:
+        first = failed[0]
+        found["reason"] = (
+            f"{len(failed)} of {len(episodes)} games failed; the first, game {first['index']}: {first['error']}"
+        )
+    elif any(episode["figures"] is None or episode["length"] is None for episode in episodes):
+        found["reason"] = "the adapter does not tell bsuite's figures and the length of every game"
+    else:
+        games = [
+            {**episode["figures"], "return": episode["return"], "length": episode["length"]} for episode in episodes
+        ]
+        found["rows"] = list(rows_of_games(games))
+    return {"bsuite": found}
+
+
+def _records(env: Mapping[str, Any], episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the records of the games; of very many games of a bsuite task those that failed.
+
+    The rows of `_bsuite` say what became of the others, in a hundredth of the space.
+    """
+    few = env["backend"] != "bsuite" or len(episodes) <= MOST_RECORDS
+    kept = [episode for episode in episodes if few or episode["status"] != "ok"]
+    return [{key: value for key, value in episode.items() if key != "figures"} for episode in kept]
 
 
 def _checkpoint(path: str | None, facts: Any) -> dict[str, Any] | None:

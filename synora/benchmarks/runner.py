@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from synora.batch.execute import execute, provenance, utc_now
-from synora.batch.plan import Plan
+from synora.batch.plan import Plan, result_path
 from synora.benchmarks.handler import environment, label, load_adapter, name_of, preflight, settle_protocol
 from synora.benchmarks.reporting import build_report, write_reports
 from synora.benchmarks.settings import NUM_ENVS, ReturnsParams, make_jobs, parse_seeds, with_protocol
-from synora.core.errors import UsageError
+from synora.core.errors import FileError, UsageError
 from synora.core.files import lease, require_writable_folder
 from synora.core.job import JobSpec
 from synora.core.result import Result
@@ -144,6 +144,79 @@ def _run_jobs(
     return report
 
 
+def kept_results(jobs: Sequence[JobSpec], out_dir: Path) -> dict[str, Result]:
+    """Return the results below a folder that need not be made again: job id -> result.
+
+    It is the result of the same job (same id, so same agent, task, seed, number of games, …) under the same rules of
+    the environment, all of its games were played to their end, and its checkpoint has the same content today.
+
+    Raises:
+        UsageError, FileError: a checkpoint cannot be read any more.
+    """
+    kept, digests = {}, dict[tuple[str, str], str | None]()
+    for job in jobs:
+        path = result_path(out_dir, job)
+        if not path.exists():
+            continue
+        try:
+            result = Result.read(path)
+        except FileError:  # a damaged file is no result
+            continue
+        body: Mapping[str, Any] = result.body or {}
+        if result.job != job or body.get("episodes_failed") != 0:
+            continue
+        params = ReturnsParams(**job.params)  # type: ignore[arg-type]
+        if environment(params, load_adapter(params.agent))["protocol"] != body.get("protocol"):
+            continue
+        if params.checkpoint is not None:
+            key = params.agent, params.checkpoint
+            if key not in digests:
+                adapter = preflight(job.params)
+                digests[key] = adapter.checkpoint_digest() if hasattr(adapter, "checkpoint_digest") else None
+            if digests[key] is None or digests[key] != body["checkpoint"].get("sha256"):
+                continue
+        kept[job.job_id] = result
+    return kept
+
+
+def run_sweep(
+    jobs: Sequence[JobSpec],
+    out_dir: Path,
+    *,
+    kept: Mapping[str, Result] | None = None,
+    on_phase: Callable[[JobSpec, str], None] = lambda job, phase: None,
+    on_result: Callable[[Result], None] = lambda result: None,
+) -> list[Result]:
+    """Run the checked jobs of one agent in many tasks, one after another in this process.
+
+    Every finished job's result is in `out_dir/jobs` at once.
+
+    Args:
+        jobs: of one agent.
+        out_dir: where.
+        kept: results that need not be made again, as `kept_results` finds them.
+        on_phase: called when a job enters a phase.
+        on_result: called when a job ends that was not kept.
+
+    Returns:
+        A result for every job, in their order.
+
+    Raises:
+        FileError: a file cannot be written, or another live process is at it in this folder.
+    """
+    results = []
+    with lease(out_dir / "benchmark", what=f"the benchmark in {out_dir}"):
+        Plan.of(jobs).write(out_dir / "plan.json")
+        for job in jobs:
+            result = (kept or {}).get(job.job_id)
+            if result is None:
+                on_phase(job, "starting")
+                result = execute(job, out_dir, report=lambda phase, job=job: on_phase(job, phase))  # type: ignore[misc]
+                on_result(result)
+            results.append(result)
+    return results
+
+
 def failed(report: Mapping[str, Any]) -> bool:
     """Return whether a seed or an episode of a report failed."""
     return bool(report["aggregate"]["episodes_failed"]) or any(seed["status"] != "ok" for seed in report["seeds"])
@@ -167,4 +240,4 @@ def _metadata(params: ReturnsParams, first: Result, started_at: str, seconds: fl
     }
 
 
-__all__ = ["DEFAULT_OUT_DIR", "NUM_ENVS", "BenchmarkRunner", "failed", "run_jobs"]
+__all__ = ["DEFAULT_OUT_DIR", "NUM_ENVS", "BenchmarkRunner", "failed", "kept_results", "run_jobs", "run_sweep"]

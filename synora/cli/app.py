@@ -12,7 +12,9 @@ from typing import Annotated
 import typer
 from typer.exceptions import Abort, TyperException
 
+from synora.cli.atari_100k import atari_100k
 from synora.cli.benchmark import benchmark
+from synora.cli.collect import collect
 from synora.cli.stopping import kept_handlers
 from synora.cli.sweep import sweep
 from synora.cli.train import train
@@ -28,7 +30,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("atari-100k")(atari_100k)
 app.command("benchmark")(benchmark)
+app.command("collect")(collect)
 app.command("sweep")(sweep)
 app.command("train")(train)
 

@@ -6,25 +6,17 @@ import os
 import re
 import shlex
 import sys
-import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from synora.cli import benchmark_options as options
+from synora.cli.benchmark_common import DEFAULT_OUT_DIR, Entrant, Watcher, find_entrants, is_trained
 from synora.cli.stopping import interrupt_on_stop
-from synora.core.errors import EXIT_FAILED, EXIT_OK, UsageError, unknown_value
+from synora.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 
-if TYPE_CHECKING:
-    from synora.cli.benchmark_training import TrainingRun
-    from synora.cli.progress import PlanProgress
-    from synora.core.job import JobSpec
-    from synora.core.result import Result
-
-DEFAULT_OUT_DIR = Path("results/bench")
-PLAIN_SECONDS = 10.0
+GAMES = 5  # a seed, of one environment
 
 
 def benchmark(
@@ -34,125 +26,60 @@ def benchmark(
     checkpoint: options.Checkpoint = None,
     checkpoint_map: options.CheckpointMap = None,
     env_backend: options.EnvBackend = "auto",
+    sweep: options.SweepName = None,
     protocol: options.Protocol = None,
     seeds: options.Seeds = "1",
-    episodes: options.Episodes = 5,
+    episodes: options.Episodes = None,
     out_dir: options.OutDir = DEFAULT_OUT_DIR,
     device: options.Device = "auto",
     preset: options.Preset = None,
     train_epochs: options.TrainEpochs = None,
     num_envs: options.NumEnvs = 4,
 ) -> int:
-    """Let trained agents play whole games and report their returns.
+    """Let trained agents play whole games and report their returns, or bsuite's scores with --sweep.
 
     A trained agent needs --checkpoint, or --train-epochs. With --all-agents every trained agent needs a
-    --checkpoint-map, or --train-epochs. Exit codes: 0 done, 1 an episode, a seed or a file failed, 2 bad usage, 75
+    --checkpoint-map, or --train-epochs. bsuite defines its scores over the whole learning run of an agent; here a
+    trained agent's checkpoint is frozen while it plays, and the report says so. A sweep that was interrupted is
+    continued by the same command. Exit codes: 0 done, 1 an episode, a seed, a task or a file failed, 2 bad usage, 75
     training was stopped by a signal with everything saved.
     """
     from synora.benchmarks.settings import parse_seeds
 
     # Idle OpenMP threads that spin steal the time of the ones that work, on any shared machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    if game is None:
-        raise UsageError("--game is missing: write --game ALE/Pong-v5, or another of `synora envs list`.")
+    _require_one_target(game, sweep, env_backend)
     for flag, value in (("--episodes", episodes), ("--num-envs", num_envs), ("--train-epochs", train_epochs)):
         if value is not None and value < 1:
             raise UsageError(f"{flag} must be at least 1 (got {value}).")
     wanted = parse_seeds(seeds)
-    entrants = _entrants(agent, all_agents, checkpoint, checkpoint_map or [], train_epochs)
+    entrants = find_entrants(agent, all_agents, checkpoint, checkpoint_map or [], train_epochs)
+    common = {"episodes": episodes or GAMES, "num_envs": num_envs, "device": device}
+    if sweep is not None:
+        from synora.cli.benchmark_sweep import benchmark_sweep
+
+        common["episodes"] = episodes
+        return benchmark_sweep(sweep, entrants, wanted, protocol, common, out_dir, preset, train_epochs)
     env = {"game": game, "backend": env_backend, "protocol": protocol}
-    common = {"episodes": episodes, "num_envs": num_envs, "device": device}
     _plan(entrants, wanted, env, common, out_dir, preset, train_epochs)
     return _run(entrants, out_dir, combined=all_agents)
 
 
-@dataclass
-class _Entrant:
-    """One agent of the benchmark.
-
-    Attributes:
-        agent: registered name.
-        checkpoint: the user's; None where there is none or it is trained first.
-        train: a run is trained for every seed.
-        folder: where its reports go.
-        jobs: one a seed.
-        runs: to be trained.
-    """
-
-    agent: str
-    checkpoint: str | None
-    train: bool
-    folder: Path = DEFAULT_OUT_DIR
-    jobs: list[JobSpec] = field(default_factory=list)
-    runs: list[TrainingRun] = field(default_factory=list)
-
-
-def _entrants(
-    agent: str | None, all_agents: bool, checkpoint: str | None, mapping: Sequence[str], epochs: int | None
-) -> list[_Entrant]:
-    """Return who takes part, with which checkpoint.
-
-    Raises:
-        UsageError: the options contradict each other, or checkpoints are missing; all of them are named.
-    """
-    from synora.benchmarks.adapters import ADAPTERS
-    from synora.benchmarks.handler import load_adapter
-
-    names = ADAPTERS.names()
-    if all_agents == (agent is not None):
-        problem = "are both given" if all_agents else "are both missing"
-        raise UsageError(f"--agent and --all-agents {problem}: choose one. Agents: {', '.join(names)}.")
-    if agent is not None:
-        if agent not in names:
-            raise unknown_value("agent", agent, names)
-        if mapping:
-            raise UsageError(f"--checkpoint-map is for --all-agents; with --agent {agent} write --checkpoint PATH.")
-        if checkpoint is not None and epochs is not None:
-            raise UsageError("--checkpoint and --train-epochs are both given: evaluate the one, or train the other.")
-        if epochs is not None and not _trained(load_adapter(agent)):
-            raise UsageError(f"agent {agent} is not trained: leave --train-epochs out.")
-        return [_Entrant(agent, checkpoint, train=epochs is not None)]
-    if checkpoint is not None:
-        raise UsageError("--checkpoint is for one agent; with --all-agents write --checkpoint-map AGENT=PATH for each.")
-    paths = _parse_map(mapping, names)
-    entrants = []
-    for name in names:
-        train = epochs is not None and name not in paths and _trained(load_adapter(name))
-        entrants.append(_Entrant(name, paths.get(name), train))
-    missing = [
-        one.agent
-        for one in entrants
-        if one.checkpoint is None and not one.train and getattr(load_adapter(one.agent), "needs_checkpoint", None)
-    ]
-    if missing:
-        wanted = " ".join(f"--checkpoint-map {name}=PATH" for name in missing)
-        raise UsageError(f"no checkpoint for {', '.join(missing)}: add {wanted}, or --train-epochs N.")
-    return entrants
-
-
-def _trained(cls: type) -> bool:
-    """Return whether an adapter's agent is trained at all; the random one is not."""
-    return getattr(cls, "needs_checkpoint", None) is not False
-
-
-def _parse_map(mapping: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """Return agent -> path of the `AGENT=PATH` texts."""
-    paths: dict[str, str] = {}
-    for text in mapping:
-        name, separator, path = text.partition("=")
-        if not separator or not name.strip() or not path.strip():
-            raise UsageError(f"--checkpoint-map {text!r} is not of the form AGENT=PATH.")
-        name = name.strip()
-        if name not in names:
-            raise unknown_value("agent", name, names, hint="(in --checkpoint-map)")
-        if name in paths:
-            raise UsageError(f"--checkpoint-map gives agent {name} twice: {paths[name]} and {path}.")
-        paths[name] = path
-    return paths
+def _require_one_target(game: str | None, sweep: str | None, backend: str) -> None:
+    """Raise UsageError unless there is a game or a sweep of bsuite."""
+    if game is None and sweep is None:
+        raise UsageError(
+            "--game is missing: write --game ALE/Pong-v5, or another of `synora envs list`; or --sweep catch for all "
+            "tasks of one of bsuite's experiments."
+        )
+    if game is not None and sweep is not None:
+        raise UsageError("--game and --sweep are both given: one task is --game catch/0, a whole sweep --sweep catch.")
+    if sweep is not None and backend not in ("auto", "bsuite"):
+        raise UsageError(f"--sweep is for bsuite: leave --env-backend out, or write bsuite (got {backend!r}).")
 
 
 def _plan(
-    entrants: Sequence[_Entrant],
+    entrants: Sequence[Entrant],
     seeds: Sequence[int],
     env: Mapping[str, Any],
     common: dict[str, Any],
@@ -177,7 +104,7 @@ def _plan(
         note = resolved.note if resolved.differs else ""
     for one in entrants:
         one.folder = out_dir / one.agent if len(entrants) > 1 else out_dir
-        chosen = {**common, "preset": preset if _trained(classes[one.agent]) or len(entrants) == 1 else None}
+        chosen = {**common, "preset": preset if is_trained(classes[one.agent]) or len(entrants) == 1 else None}
         checkpoints = None
         if one.train:
             folder = one.folder / "train"
@@ -208,7 +135,7 @@ def _plan(
         print(f"synora: note: {note}", file=sys.stderr)
 
 
-def _run(entrants: Sequence[_Entrant], out_dir: Path, *, combined: bool) -> int:
+def _run(entrants: Sequence[Entrant], out_dir: Path, *, combined: bool) -> int:
     """Train, evaluate and report; returns the exit code."""
     from synora.benchmarks.reporting import COMBINED_NAME, REPORT_NAME, as_text, failures, write_combined
     from synora.benchmarks.runner import failed, run_jobs
@@ -226,7 +153,7 @@ def _run(entrants: Sequence[_Entrant], out_dir: Path, *, combined: bool) -> int:
     # The names of files may hold what UTF-8 cannot.
     command = shlex.join([_program(), *sys.argv[1:]]).encode("utf-8", "backslashreplace").decode()
     with PlanProgress(sum(len(one.jobs) for one in entrants)) as progress:
-        watcher = _Watcher(progress)
+        watcher = Watcher(progress)
         for one in entrants:
             reports[one.agent] = run_jobs(
                 one.jobs, one.folder, metadata={"command": command}, on_phase=watcher.phase, on_result=watcher.finished
@@ -243,34 +170,6 @@ def _run(entrants: Sequence[_Entrant], out_dir: Path, *, combined: bool) -> int:
         if report["aggregate"]["note"]:
             print(f"synora: {name}: note: {report['aggregate']['note']}", file=sys.stderr)
     return EXIT_FAILED if any(failed(report) for report in reports.values()) else EXIT_OK
-
-
-class _Watcher:
-    """Shows phases on the bar of a terminal, or as a line now and then in a log."""
-
-    def __init__(self, progress: PlanProgress) -> None:
-        self._progress = progress
-        self._printed = time.monotonic()
-
-    def phase(self, job: JobSpec, phase: str) -> None:
-        self._progress.phase(job.name, phase)
-        now = time.monotonic()
-        if not sys.stderr.isatty() and now - self._printed >= PLAIN_SECONDS:
-            self._printed = now
-            print(f"{job.name}: {phase}", file=sys.stderr, flush=True)
-
-    def finished(self, result: Result) -> None:
-        self._printed = time.monotonic()
-        self._progress.finished(result, _headline(result))
-
-
-def _headline(result: Result) -> str:
-    """Return the figure of a finished job that fits on a line."""
-    if result.body is None:
-        return result.error.message if result.error else "no result"
-    if result.body["mean"] is None:
-        return str(result.body["reason"])
-    return f"mean return {result.body['mean']:.2f} over {result.body['num_episodes']} episodes"
 
 
 def _program() -> str:

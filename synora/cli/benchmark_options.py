@@ -27,6 +27,15 @@ CheckpointMap = Annotated[
 EnvBackend = Annotated[
     str, typer.Option("--env-backend", "--backend", metavar="auto|ale|bsuite|gym", help="Where to look for the game.")
 ]
+SweepName = Annotated[
+    str | None,
+    typer.Option(
+        "--sweep",
+        metavar="catch|TAG|testing|all",
+        help="Instead of --game: bsuite's score over an experiment's tasks, a tag's, bsuite's testing ones, or all. A "
+        "checkpoint is frozen while it plays, so that its score is not that of a learning run.",
+    ),
+]
 Protocol = Annotated[
     str | None,
     typer.Option(
@@ -36,8 +45,22 @@ Protocol = Annotated[
     ),
 ]
 Seeds = Annotated[str, typer.Option("--seeds", metavar="N|A,B", help="3: seeds 0, 1, 2. 0,5: these. 3,: seed 3 alone.")]
-Episodes = Annotated[int, typer.Option("--episodes", "-n", metavar="N", help="Whole games a seed.")]
-OutDir = Annotated[Path, typer.Option("--out-dir", "--out_dir", help="Where benchmark_results.{json,csv,md,tex} go.")]
+Episodes = Annotated[
+    int | None,
+    typer.Option(
+        "--episodes",
+        "-n",
+        metavar="N",
+        help="Whole games a seed; default: 5, in a sweep as many as bsuite's score needs (1,000 or 10,000 a task; with "
+        "fewer it is marked partial, more are not played).",
+    ),
+]
+OutDir = Annotated[
+    Path,
+    typer.Option(
+        "--out-dir", "--out_dir", help="Where {benchmark,bsuite}_results.{json,csv,md,tex} go, and every job's result."
+    ),
+]
 Device = Annotated[
     str, typer.Option("--device", metavar="auto|cpu|cuda|cuda:N", help="auto: CUDA where it works, else the CPU.")
 ]

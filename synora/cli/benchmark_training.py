@@ -52,14 +52,7 @@ def plan_training(
     Raises:
         UsageError: the agent cannot be trained, or a value is not allowed.
     """
-    from synora.training import CONFIGS, TRAINERS
-
-    if agent not in CONFIGS.names() or agent not in TRAINERS.names():
-        trainable = ", ".join(sorted(set(CONFIGS.names()) & set(TRAINERS.names())))
-        raise UsageError(f"agent {agent} cannot be trained here, only {trainable} can; give its checkpoint.")
-    config_class: Any = CONFIGS.load(agent)
-    if missing := [name for name in _NEEDED if name not in config_class.model_fields]:
-        raise UsageError(f"agent {agent} cannot be trained from here: its configuration has no {', '.join(missing)}.")
+    config_class: Any = trainable_config(agent, _NEEDED)
     runs = []
     for seed in seeds:
         values = {"game": game, "env_backend": backend, "protocol": protocol, "seed": seed, "device": device}
@@ -70,6 +63,27 @@ def plan_training(
         config = config_class.compose(preset=preset, overrides={**values, "total_steps": total})
         runs.append(TrainingRun(agent, seed, config, folder / f"seed-{seed}"))
     return runs
+
+
+def trainable_config(agent: str, needed: Sequence[str]) -> Any:
+    """Return the configuration class of an agent that can be trained.
+
+    Args:
+        agent: registered name.
+        needed: fields that the class must have.
+
+    Raises:
+        UsageError: the agent cannot be trained, or a field is missing.
+    """
+    from synora.training import CONFIGS, TRAINERS
+
+    if agent not in CONFIGS.names() or agent not in TRAINERS.names():
+        trainable = ", ".join(sorted(set(CONFIGS.names()) & set(TRAINERS.names())))
+        raise UsageError(f"agent {agent} cannot be trained here, only {trainable} can; give its checkpoint.")
+    config_class: Any = CONFIGS.load(agent)
+    if missing := [name for name in needed if name not in config_class.model_fields]:
+        raise UsageError(f"agent {agent} cannot be trained from here: its configuration has no {', '.join(missing)}.")
+    return config_class
 
 
 def train_all(runs: Sequence[TrainingRun]) -> int:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_PREEMPTED = 75  # sysexits.h: a temporary failure, try again; SLURM launchers requeue on it
 
 
 class SynoraError(Exception):
@@ -40,6 +41,12 @@ class FileError(SynoraError):
 
 class JobSkipped(SynoraError):
     """A job does not apply here and was not run; the message says why. Recorded as `skipped`, never as a number."""
+
+
+class JobPreempted(SynoraError):
+    """A job was stopped on request with everything saved; run again, it continues. Recorded as `preempted`."""
+
+    exit_code: ClassVar[int] = EXIT_PREEMPTED
 
 
 class DependencyMissing(SynoraError):

@@ -40,7 +40,8 @@ _MNIST_FILES = (
 class BsuiteEnv(Env):
     """One bsuite task as (size, size, 3) images.
 
-    Every game is a fresh instance of the task whose own generator starts from the game's seed; what the sweep fixes
+    Every game is a fresh instance of the task whose own generator starts from the game's seed and the task's place in
+    its family; what the sweep fixes
     (action mappings, noise scales) stays. Rewards are the task's, its noise and scale included.
 
     Attributes:
@@ -56,9 +57,10 @@ class BsuiteEnv(Env):
     """
 
     def __init__(self, task: str, protocol: Protocol, *, seed: int = 0) -> None:
-        self._family = task.partition("/")[0]
+        self._family, _, place = task.partition("/")
+        self._place = int(place)
         if self._family in BSUITE_DATA:
-            _require_mnist(task)
+            require_mnist(task)
         self.bsuite_num_episodes = bsuite_tasks()[task]
         self._settings = _settings(task)
         self._info_before: dict[str, float] = {}
@@ -84,15 +86,21 @@ class BsuiteEnv(Env):
         The keys are bsuite's (`total_regret`, `raw_return`, `best_episode`, …, none for discounting chains): best
         figures are the best of any game, all others sums.
         """
-        return _merge(self._info_before, dict(self._task.bsuite_info()))
+        return _merge(self._info_before, self.game_info())
+
+    def game_info(self) -> dict[str, float]:
+        """Return the task's scoring figures of the current game alone, with the keys of `bsuite_info`."""
+        return {str(key): float(value) for key, value in self._task.bsuite_info().items()}
 
     def score_row(self) -> dict[str, float]:
         """Return `bsuite_info` with `episode` (games finished) and `steps`, as bsuite's own log counts them."""
         return {"episode": self._games_done, "steps": self._steps, **self.bsuite_info()}
 
     def _make(self, seed: int) -> Any:
-        # bsuite's generators take 32 bits.
-        narrow = int(np.random.SeedSequence(seed).generate_state(1)[0])
+        # Tasks that are repeats of one setting (catch/0 to catch/19) would otherwise play the very same games. bsuite's
+        # generators take 32 bits.
+        key = (self._place,) if self._place else ()
+        narrow = int(np.random.SeedSequence(seed, spawn_key=key).generate_state(1)[0])
         import bsuite
         from bsuite.bsuite import EXPERIMENT_NAME_TO_ENVIRONMENT
         from bsuite.environments.deep_sea import DeepSea
@@ -122,8 +130,9 @@ class BsuiteEnv(Env):
         return self._observation
 
     def facts(self) -> dict[str, Any]:
-        """Return what every info adds: `bsuite_info`."""
-        return {"bsuite_info": self.bsuite_info()}
+        """Return what every info adds: `bsuite_info`, and `game_info`, the figures of the current game alone."""
+        game = self.game_info()
+        return {"bsuite_info": _merge(self._info_before, game), "game_info": game}
 
     def render(self) -> Observation:
         """Return the last observation, (size, size, 3) uint8."""
@@ -186,7 +195,8 @@ def _merge(before: dict[str, float], now: dict[str, float]) -> dict[str, float]:
     }
 
 
-def _require_mnist(task: str) -> None:
+def require_mnist(task: str) -> None:
+    """Raise DependencyMissing, with what to do, unless the files that a task of mnist needs are there."""
     if not all((_MNIST_FOLDER / name).is_file() for name in _MNIST_FILES):
         raise DependencyMissing(
             f"{task} needs the MNIST data set, which Synora does not download: put {', '.join(_MNIST_FILES)} into "

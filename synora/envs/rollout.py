@@ -71,6 +71,7 @@ class Game:
         length: agent steps, of a failed game those before the failure.
         frames: emulator frames, no-op starts included.
         error: one line; None when the game was played to its end.
+        figures: what bsuite's scores need of the game; None when it failed, and in other backends.
     """
 
     index: int
@@ -80,6 +81,7 @@ class Game:
     length: int
     frames: int
     error: str | None = None
+    figures: dict[str, float] | None = None
 
 
 class RandomAgent:
@@ -313,12 +315,13 @@ class _Run:
             observations = step.observations
             self._count(step.raw_rewards, step.episode_frames, playing)
             self._show(envs, playing)
+            figures = self._figures(envs, playing & step.game_over)
             for row in np.flatnonzero(playing):
                 reward = step.raw_rewards[row]
                 if not math.isfinite(reward):
                     self._end(int(row), f"the environment's reward is {reward}")
                 elif step.game_over[row]:
-                    self._end(int(row), None)
+                    self._end(int(row), None, figures[int(row)])
 
     def _seat(self) -> npt.NDArray[np.bool_]:
         """Give the free environments the next games; return which got one."""
@@ -357,7 +360,14 @@ class _Run:
                     picture = envs.render(row)
                 self.on_frame(seat.index, picture)
 
-    def _end(self, row: int, error: str | None) -> None:
+    def _figures(self, envs: VectorEnv, ended: npt.NDArray[np.bool_]) -> Sequence[dict[str, float] | None]:
+        """Return what the environments say of the games that ended now, beyond their rewards, a row each."""
+        if envs.protocol.backend != "bsuite" or not ended.any():
+            return [None] * envs.num_envs
+        with _failing():
+            return [dict(facts["game_info"]) for facts in envs.facts()]
+
+    def _end(self, row: int, error: str | None, figures: dict[str, float] | None = None) -> None:
         """Record the game in a row and free the row."""
         seat = self.seats[row]
         assert seat is not None
@@ -367,7 +377,9 @@ class _Run:
         self.completed += error is None
         status: Literal["ok", "failed"] = "ok" if error is None else "failed"
         score = seat.score if error is None else None
-        self._record(Game(seat.index, seat.seed, status, score, seat.length, seat.frames, error))
+        if error is not None:
+            figures = None
+        self._record(Game(seat.index, seat.seed, status, score, seat.length, seat.frames, error, figures))
 
     def _record(self, game: Game) -> None:
         self.games[game.index] = game

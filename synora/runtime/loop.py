@@ -26,7 +26,7 @@ from typing import Any, Literal, Protocol
 import torch
 
 from synora.core.config import Config
-from synora.core.errors import EXIT_OK, FileError, SynoraError, UsageError
+from synora.core.errors import EXIT_OK, EXIT_PREEMPTED, FileError, SynoraError, UsageError
 from synora.core.files import lease, require_writable_folder, write_json, write_text
 from synora.runtime import checkpoint as checkpoints
 from synora.runtime.checkpoint import CHECKPOINTS, AgentSpec
@@ -36,8 +36,6 @@ from synora.runtime.run_folder import drop_uncommitted, find_changes, finished_m
 from synora.runtime.schedule import Action, LoopSettings, LoopState, Round, Schedule, current_round, next_action
 from synora.runtime.seeding import Streams
 from synora.runtime.signals import StopSignals
-
-EXIT_PREEMPTED = 75  # sysexits.h: a temporary failure, try again; SLURM launchers requeue on it
 
 Metrics = Mapping[str, float | torch.Tensor]
 
@@ -271,7 +269,7 @@ class _Loop:
         plan, state = self.plan, self.state
         while True:
             this = current_round(state, plan.schedule)
-            self.progress.advance(state.round)
+            self.progress.advance(state.round, step=state.step)
             action = next_action(
                 state,
                 this,

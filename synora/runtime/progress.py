@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Self
 
 PLAIN_SECONDS = 10.0
+_WATCHER: ContextVar[Callable[[int], None] | None] = ContextVar("synora_training_watcher", default=None)
+
+
+@contextlib.contextmanager
+def watched(on_step: Callable[[int], None]) -> Iterator[None]:
+    """Call `on_step(step)` while runs that are started inside go on, as often as their loop turns.
+
+    Args:
+        on_step: called with the environment interactions so far; must be quick.
+    """
+    token = _WATCHER.set(on_step)
+    try:
+        yield
+    finally:
+        _WATCHER.reset(token)
 
 
 class TrainingProgress:
@@ -30,6 +47,7 @@ class TrainingProgress:
         self._started = clock()
         self._base: tuple[int, float] | None = None
         self._printed = float("-inf")
+        self._watcher = _WATCHER.get()
         self._bar: Any = None
         if self._stream.isatty():
             from rich.console import Console
@@ -67,8 +85,10 @@ class TrainingProgress:
         """Say how many rounds earlier attempts did."""
         self._done = done
 
-    def advance(self, done: int) -> None:
-        """Say how many rounds are done."""
+    def advance(self, done: int, *, step: int | None = None) -> None:
+        """Say how many rounds are done, and how many steps."""
+        if step is not None and self._watcher is not None:
+            self._watcher(step)
         if done == self._done:
             return
         self._done = done

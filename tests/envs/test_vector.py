@@ -245,4 +245,4 @@ def test_workers_ignore_signals_meant_for_the_parent() -> None:
 def test_facts_come_from_every_environment() -> None:
     with make_vector_env("catch/0", 3, workers=2) as vector:
         vector.reset()
-        assert vector.facts() == [{"bsuite_info": {"total_regret": 0.0}}] * 3
+        assert vector.facts() == [{"bsuite_info": {"total_regret": 0.0}, "game_info": {"total_regret": 0.0}}] * 3
