@@ -5,19 +5,16 @@ Every function reads the mapping that `build_report` makes and `benchmark_result
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tabulate import tabulate
-
 from synora.benchmarks.episodes import STATISTICS, spread
 from synora.core.files import write_json, write_text
 from synora.core.result import Result
+from synora.core.tables import Column, Table, csv_text, escape_markdown, to_latex, to_markdown, to_text
 
 SCHEMA_VERSION = 1
 REPORT_NAME = "benchmark_results"
@@ -25,7 +22,11 @@ COMBINED_NAME = "combined_benchmark_results"
 
 Report = Mapping[str, Any]
 
-_HEADERS = ("agent", "environment", "eval seed", "train seed", "episodes", "mean", "std", "median", "min", "max")
+_COLUMNS = (
+    Column("agent", "left"),
+    Column("environment", "left"),
+    *map(Column, ("eval seed", "train seed", "episodes", "mean", "std", "median", "min", "max")),
+)
 _CSV_BODY = ("num_episodes", "episodes_failed", *STATISTICS, "num_envs", "device", "adapter")
 
 
@@ -71,7 +72,7 @@ def export_json(results: Report, path: str | os.PathLike[str]) -> Path:
 
 def export_csv(results: Report, path: str | os.PathLike[str]) -> Path:
     """Write one row a seed as CSV, atomically; a figure that does not exist is an empty cell."""
-    return write_text(path, _as_csv(csv_rows(results)))
+    return write_text(path, csv_text(csv_rows(results)))
 
 
 def export_markdown(results: Report, path: str | os.PathLike[str]) -> Path:
@@ -121,7 +122,7 @@ def write_combined(reports: Mapping[str, Report], folder: str | os.PathLike[str]
     }
     base = Path(folder) / COMBINED_NAME
     rows = [row for report in reports.values() for row in csv_rows(report)]
-    return [write_text(base.with_suffix(".csv"), _as_csv(rows)), write_json(base.with_suffix(".json"), combined)]
+    return [write_text(base.with_suffix(".csv"), csv_text(rows)), write_json(base.with_suffix(".json"), combined)]
 
 
 def csv_rows(report: Report) -> list[dict[str, Any]]:
@@ -153,7 +154,7 @@ def csv_rows(report: Report) -> list[dict[str, Any]]:
 
 def as_text(reports: Iterable[Report]) -> str:
     """Return the table for a terminal, of one agent or several."""
-    return _table(reports, "simple")
+    return to_text(_table(reports))
 
 
 def as_markdown(report: Report) -> str:
@@ -166,16 +167,19 @@ def as_markdown(report: Report) -> str:
         "checkpoint": ", ".join(_checkpoints(report["seeds"])) or "none",
         **report["metadata"],
     }
-    lines = "\n".join(f"- {name}: {_plain(value)}" for name, value in facts.items() if value is not None)
+    lines = "\n".join(
+        f"- {name}: {escape_markdown(_plain(value))}" for name, value in facts.items() if value is not None
+    )
     notes = "".join(f"\n{text}\n" for text in (_LEGEND, total["note"]) if text)
-    failed = "".join(f"- {line}\n" for line in failures(report))
+    failed = "".join(f"- {escape_markdown(line)}\n" for line in failures(report))
     tail = f"\n## Failed\n\n{failed}" if failed else ""
-    return f"# Returns of {report['agent']} in {env['name']}\n\n{lines}\n\n{_table([report], 'github')}\n{notes}{tail}"
+    title = escape_markdown(f"Returns of {report['agent']} in {env['name']}")
+    return f"# {title}\n\n{lines}\n\n{to_markdown(_table([report]))}{notes}{tail}"
 
 
 def as_latex(report: Report) -> str:
     """Return the LaTeX table (package booktabs)."""
-    return _table([report], "latex_booktabs") + "\n"
+    return to_latex(_table([report]))
 
 
 def failures(report: Report) -> list[str]:
@@ -233,7 +237,7 @@ def _note(seeds: Sequence[Mapping[str, Any]]) -> str | None:
     return None
 
 
-def _table(reports: Iterable[Report], style: str) -> str:
+def _table(reports: Iterable[Report]) -> Table:
     rows: list[list[str]] = []
     for report in reports:
         rows += [_row(report, seed) for seed in report["seeds"]]
@@ -242,15 +246,7 @@ def _table(reports: Iterable[Report], style: str) -> str:
         if total["num_seeds"] > 1:
             figures = [_figure(total["mean"]), _figure(total["std"]), "", "", ""]
             rows.append([report["agent"], report["env"]["name"], "all", "", count, *figures])
-    if style == "github":
-        rows = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-    return tabulate(
-        rows,
-        _HEADERS,
-        tablefmt=style,
-        disable_numparse=True,
-        colalign=("left", "left", *["right"] * (len(_HEADERS) - 2)),
-    )
+    return Table.of(_COLUMNS, rows)
 
 
 def _row(report: Report, seed: Mapping[str, Any]) -> list[str]:
@@ -275,11 +271,3 @@ def _checkpoints(seeds: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _plain(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return stream.getvalue()

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tabulate import tabulate
-
 from synora.core.files import write_json, write_text
 from synora.core.result import Result
+from synora.core.tables import Column, Table, csv_text, escape_markdown, to_latex, to_markdown, to_text
 
 REPORT_NAME = "model_benchmarks"
 MODES = ("forward", "forward_backward", "train_step")
@@ -63,19 +60,11 @@ _PARAM_COLUMNS = (
 )
 _BODY_COLUMNS = ("family", "unit", "items_per_call", "parameters", "trainable_parameters")
 
-_TABLE_HEADERS = (
-    "model",
-    "status",
-    "params",
-    "fwd ms",
-    "fwd+bwd ms",
-    "step ms",
-    "R",
-    "throughput",
-    "GFLOPs",
-    "% peak",
-    "mem MiB",
-    "note",
+_COLUMNS = (
+    Column("model", "left"),
+    Column("status", "left"),
+    *map(Column, ("params", "fwd ms", "fwd+bwd ms", "step ms", "R", "throughput", "GFLOPs", "% peak", "mem MiB")),
+    Column("note", "left"),
 )
 
 
@@ -107,44 +96,32 @@ def table_rows(results: Iterable[Result]) -> list[list[str]]:
 
 def as_text(results: Iterable[Result]) -> str:
     """Return the table for a terminal."""
-    return tabulate(
-        table_rows(results), _TABLE_HEADERS, tablefmt="simple", disable_numparse=True, colalign=_alignment()
-    )
+    return to_text(Table.of(_COLUMNS, table_rows(results)))
 
 
 def as_markdown(results: Sequence[Result], metadata: Mapping[str, Any]) -> str:
     """Return a Markdown page: what ran where, the table, how to read it, and why cases failed."""
-    facts = "\n".join(f"- {name}: {_plain(value)}" for name, value in metadata.items() if not isinstance(value, dict))
-    rows = [[cell.replace("|", "\\|") for cell in row] for row in table_rows(results)]
-    table = tabulate(rows, _TABLE_HEADERS, tablefmt="github", disable_numparse=True, colalign=_alignment())
+    facts = "\n".join(
+        f"- {name}: {escape_markdown(_plain(value))}" for name, value in metadata.items() if not isinstance(value, dict)
+    )
+    table = to_markdown(Table.of(_COLUMNS, table_rows(results)))
     failed = [r for r in results if r.error is not None]
-    reasons = "".join(f"- `{r.job.name}` {r.status}: {r.error.message}\n" for r in failed if r.error is not None)
+    reasons = "".join(
+        f"- {escape_markdown(f'{r.job.name} {r.status}: {r.error.message}')}\n" for r in failed if r.error is not None
+    )
     failures = f"\n## Not measured\n\n{reasons}" if failed else ""
-    return f"# Compute benchmarks\n\n{facts}\n\n{table}\n\n{_LEGEND}\n{failures}"
+    return f"# Compute benchmarks\n\n{facts}\n\n{table}\n{_LEGEND}\n{failures}"
 
 
 def as_latex(results: Iterable[Result]) -> str:
     """Return a booktabs table."""
-    return (
-        tabulate(
-            table_rows(results),
-            _TABLE_HEADERS,
-            tablefmt="latex_booktabs",
-            disable_numparse=True,
-            colalign=_alignment(),
-        )
-        + "\n"
-    )
+    return to_latex(Table.of(_COLUMNS, table_rows(results)))
 
 
 def as_csv(results: Iterable[Result]) -> str:
     """Return the rows of `csv_rows` as CSV; empty cells where a figure does not apply."""
     rows = csv_rows(results)
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, fieldnames=list(rows[0]) if rows else ["model", "status"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return stream.getvalue()
+    return csv_text(rows, None if rows else ("model", "status"))
 
 
 def write_reports(
@@ -210,10 +187,6 @@ def _table_row(result: Result) -> list[str]:
         f"{peak / 2**20:,.0f}",
         ", ".join(notes),
     ]
-
-
-def _alignment() -> list[str]:
-    return ["left", "left", *["right"] * 9, "left"]
 
 
 def _at(values: Mapping[str, Any], path: Sequence[str]) -> Any:

@@ -99,7 +99,7 @@ def test_a_zero_is_never_shown_for_what_was_not_measured() -> None:
 def test_markdown_says_what_ran_where_and_why_cases_failed() -> None:
     page = as_markdown(RESULTS, {"device_name": "Fast GPU", "threads": 2})
     assert "- device_name: Fast GPU" in page
-    assert "- `broken` failed: no such layer" in page
+    assert "- broken failed: no such layer" in page
     assert "| whole " in page
 
 
