@@ -1,6 +1,10 @@
 """Shared by all tests: quiet OpenMP, and a file of small cases as a user would append them to CASES."""
 
 import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -95,3 +99,39 @@ def case_file(tmp_path: Path) -> Path:
     path = tmp_path / "my cases.py"
     path.write_text(CASES)
     return path
+
+
+def require_tool(*names: str) -> str:
+    """Return the path of the first program there is; without any, CI fails and another machine skips the test."""
+    for name in names:
+        if found := shutil.which(name):
+            return found
+    if os.environ.get("CI"):
+        pytest.fail(f"CI has no {names[0]}")
+    pytest.skip(f"no {names[0]}")
+
+
+@pytest.fixture
+def compile_latex(tmp_path: Path) -> Callable[[str], str]:
+    """Compile a document's body with pdflatex and return the printed text, its spaces and line breaks as one space."""
+    pdflatex, pdftotext = require_tool("pdflatex"), require_tool("pdftotext")
+
+    def compile_body(body: str) -> str:
+        folder = tmp_path / "latex"
+        folder.mkdir(exist_ok=True)
+        # With the default fonts, too; in the text of those, an underscore is a drawn line.
+        for fonts in ("", r"\usepackage[T1]{fontenc}\usepackage{lmodern}"):
+            (folder / "page.tex").write_text(
+                rf"\documentclass{{article}}{fonts}\usepackage{{booktabs}}"
+                r"\usepackage[paperwidth=90cm,paperheight=90cm]{geometry}"
+                rf"\begin{{document}}{body}\end{{document}}",
+                encoding="utf-8",
+            )
+            command = [pdflatex, "-no-shell-escape", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=120)
+            assert done.returncode == 0, done.stdout[-3000:]
+        command = [pdftotext, "-layout", "page.pdf", "-"]
+        text = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=60).stdout
+        return re.sub(r"\s+", " ", text)
+
+    return compile_body
