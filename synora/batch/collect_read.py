@@ -141,6 +141,7 @@ class TrainBody(_Body):
     step: int = Field(ge=0)
     checkpoint: JsonValue = None
     status: str = "finished"
+    curve: list[tuple[int, float]] = Field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

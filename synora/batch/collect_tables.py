@@ -65,8 +65,8 @@ def all_tables(collected: Row) -> dict[str, Table]:
 
 def returns_table(cells: Sequence[Row]) -> Table:
     """Return mean returns by game (rows) and agent (columns)."""
-    agents, names = _columns(cells)
-    by_key = {(_key(cell), (cell["game"], str(cell["backend"]))): cell for cell in cells}
+    agents, names = agent_columns(cells)
+    by_key = {(agent_key(cell), (cell["game"], str(cell["backend"]))): cell for cell in cells}
     rows = []
     notes = ["Mean return over training runs.", _INTERVALS]
     for game in sorted({(cell["game"], str(cell["backend"])) for cell in cells}):
@@ -85,7 +85,7 @@ def returns_table(cells: Sequence[Row]) -> Table:
 
 def aggregates_table(found: Sequence[Row]) -> Table:
     """Return the aggregates, one row an agent and protocol."""
-    _, names = _columns(found)
+    _, names = agent_columns(found)
     comparable = len({tuple(row["games"]) for row in found}) == 1 and len({row["fingerprint"] for row in found}) == 1
     comparable = comparable and all(row["complete"] for row in found)
     columns: list[list[Cell]] = []
@@ -112,8 +112,8 @@ def atari_table(collected: Row) -> Table:
     """Return the table of the Atari 100k papers: games as rows, then the aggregates; published agents beside ours."""
     reference, found = reference_scores(), collected["returns"]["aggregates"]
     published = collected["published"]
-    agents, names = _columns(found)
-    cells = {(_key(cell), cell["game"]): cell for cell in collected["returns"]["cells"]}
+    agents, names = agent_columns(found)
+    cells = {(agent_key(cell), cell["game"]): cell for cell in collected["returns"]["cells"]}
     games = sorted({game for row in found for game in row["games"]})
     rows: list[list[Cell | str | None]] = []
     for game in games:
@@ -178,9 +178,9 @@ def _listing(rows: Sequence[Row], keys: Sequence[str]) -> Table:
     return Table.of(columns, texts, notes=tuple(_rest(rows)))
 
 
-def _columns(rows: Sequence[Row]) -> tuple[list[tuple[Any, ...]], list[str]]:
+def agent_columns(rows: Sequence[Row]) -> tuple[list[tuple[Any, ...]], list[str]]:
     """Return the keys and names of agents; where an agent has several protocols, the names say which."""
-    keys = sorted({_key(row) for row in rows}, key=lambda key: [str(part or "") for part in key])
+    keys = sorted({agent_key(row) for row in rows}, key=lambda key: [str(part or "") for part in key])
     agents = [key[0] for key in keys]
     names = []
     for agent, protocol, fingerprint in keys:
@@ -189,7 +189,8 @@ def _columns(rows: Sequence[Row]) -> tuple[list[tuple[Any, ...]], list[str]]:
     return keys, names
 
 
-def _key(row: Row) -> tuple[Any, ...]:
+def agent_key(row: Row) -> tuple[Any, ...]:
+    """Return what tells the columns of tables apart: agent, protocol and fingerprint."""
     return row["agent"], row["protocol"], row["fingerprint"]
 
 

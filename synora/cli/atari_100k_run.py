@@ -151,7 +151,7 @@ def report(settings: Settings, notes: Sequence[str], published: Sequence[str] | 
     if importlib.util.find_spec("matplotlib") is None:
         print("synora: note: no plots and no report.html: pip install 'synora[plot]'", file=sys.stderr)
     else:
-        from synora.benchmarks.html_report import write_html_report
+        from synora.batch.html_report import write_html_report
 
         write_html_report(collected, settings.out_dir)
     print(f"\nReports: {settings.out_dir.resolve() / 'collected'}.{{json,csv,md,tex}}")

@@ -124,7 +124,7 @@ def _draw(collected: dict[str, Any], folder: Path, wanted: bool | None) -> None:
     if not _can_plot():
         print("synora: note: no plots and no report.html: pip install 'synora[plot]'", file=sys.stderr)
         return
-    from synora.benchmarks.html_report import write_html_report
+    from synora.batch.html_report import write_html_report
 
     write_html_report(collected, folder)
 

@@ -17,6 +17,7 @@ from synora.envs.factory import resolve_env
 from synora.runtime.progress import watched
 
 REPORT_SECONDS = 1.0
+MOST_POINTS = 500
 
 
 class TrainParams(Config):
@@ -89,8 +90,36 @@ def run(params: Mapping[str, Any], report: Callable[[str], None]) -> tuple[dict[
         "total_steps": total,
         "checkpoint": None if outcome.checkpoint is None else str(outcome.checkpoint),
         "status": "finished",
+        "curve": learning_curve(Path(settings.folder)),
     }
     return body, _device_facts(getattr(config, "device", None)), rules.fingerprint if rules else None
+
+
+def learning_curve(folder: Path, most: int = MOST_POINTS) -> list[list[float]]:
+    """Return the scores of a run over its steps, as `[step, score]`.
+
+    Args:
+        folder: of the run.
+        most: points; a longer curve is thinned evenly; the last point stays.
+
+    Returns:
+        The mean returns of its evaluation games; of a run without any, those of the games it collected. Empty where
+        the run has no metrics of ours.
+
+    Raises:
+        FileError: the metrics cannot be read.
+    """
+    from synora.runtime.metrics_log import read_rows
+
+    path = folder / "metrics.jsonl"
+    rows = read_rows(path) if path.exists() else []
+    for key in ("eval/score", "train/return"):
+        points = {row["step"]: row[key] for row in rows if row.get(key) is not None}
+        if points:
+            curve = [[step, score] for step, score in sorted(points.items())]
+            stride = -(-len(curve) // most)
+            return curve[::-1][::stride][::-1]
+    return []
 
 
 class _Steps:
