@@ -101,18 +101,23 @@ def case_file(tmp_path: Path) -> Path:
     return path
 
 
-def require_tool(*names: str) -> str:
+@pytest.fixture
+def require_tool() -> Callable[..., str]:
     """Return the path of the first program there is; without any, CI fails and another machine skips the test."""
-    for name in names:
-        if found := shutil.which(name):
-            return found
-    if os.environ.get("CI"):
-        pytest.fail(f"CI has no {names[0]}")
-    pytest.skip(f"no {names[0]}")
+
+    def require(*names: str) -> str:
+        for name in names:
+            if found := shutil.which(name):
+                return found
+        if os.environ.get("CI"):
+            pytest.fail(f"CI has no {names[0]}")
+        pytest.skip(f"no {names[0]}")
+
+    return require
 
 
 @pytest.fixture
-def compile_latex(tmp_path: Path) -> Callable[[str], str]:
+def compile_latex(tmp_path: Path, require_tool: Callable[..., str]) -> Callable[[str], str]:
     """Compile a document's body with pdflatex and return the printed text, its spaces and line breaks as one space."""
     pdflatex, pdftotext = require_tool("pdflatex"), require_tool("pdftotext")
 

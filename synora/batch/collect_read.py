@@ -8,7 +8,7 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
@@ -141,7 +141,7 @@ class TrainBody(_Body):
     step: int = Field(ge=0)
     checkpoint: JsonValue = None
     status: str = "finished"
-    curve: list[tuple[int, float]] = Field(default_factory=list)
+    curve: list[Annotated[list[float], Field(min_length=2, max_length=2)]] = Field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,14 +83,14 @@ def counts(collected: Collected) -> str:
     failed = [row for row in collected["failures"] if row["status"] not in ("ok", "skipped")]
     partly = [row for row in collected["failures"] if row["status"] == "ok"]
     skipped = [row for row in collected["failures"] if row["status"] == "skipped"]
-    parts = [f"{files['counted']} results count"]
+    parts = ["1 result counts" if files["counted"] == 1 else f"{files['counted']} results count"]
     if planned is not None:
         parts.append(f"{planned - len(collected['missing'])} of {planned} planned jobs have one")
     for rows, word in ((failed, "failed"), (partly, "with failed games"), (skipped, "skipped")):
         if rows:
             parts.append(f"{len(rows)} {word}")
     if files["problems"]:
-        parts.append(f"{len(files['problems'])} files in doubt")
+        parts.append(f"{len(files['problems'])} file{'s' * (len(files['problems']) != 1)} in doubt")
     return ", ".join(parts)
 
 

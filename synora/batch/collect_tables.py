@@ -127,7 +127,9 @@ def atari_table(collected: Row) -> Table:
     notes = ["Mean raw scores; aggregates are of human-normalised scores. Lower is better for the optimality gap."]
     for label, row, complete in zip(names, found, whole, strict=True):
         if len(row["games"]) < len(reference):
-            notes.append(f"{label}: aggregates over {_games(row)} games, not the {len(reference)} of Atari 100k.")
+            notes.append(
+                f"{label}: aggregates over {_games(row)} {_noun(row)}, not the {len(reference)} of Atari 100k."
+            )
         if not complete and not row["complete"]:
             notes.append(f"{label}: {row['coverage']}.")
     notes += _published_notes(published, len(games) < len(reference))
@@ -215,7 +217,7 @@ def _summaries(name: str, published: Sequence[Row], found: Sequence[Row], whole:
         values.append(row["estimates"][name]["value"])
         text = _number(values[-1], decimals)
         few = values[-1] is not None and not whole
-        texts.append(f"{text} ({_games(row)} games)" if few else text)
+        texts.append(f"{text} ({_games(row)} {_noun(row)})" if few else text)
     marks = _bold(values, decimals, usable=whole, lower=name in _LOWER)
     return [Cell(text, mark) for text, mark in zip(texts, marks, strict=True)]
 
@@ -241,6 +243,10 @@ def _published_notes(published: Sequence[Row], subset: bool) -> list[str]:
     if over_games:
         notes.append(f"IQM over the games' averages, not over runs: {', '.join(over_games)}.")
     return notes
+
+
+def _noun(row: Row) -> str:
+    return "game" if len(row["games"]) == 1 else "games"
 
 
 def _games(row: Row) -> str:

@@ -125,7 +125,7 @@ def training_rows(records: Iterable[Record]) -> list[dict[str, Any]]:
                 "status": body.status if body else record.status,
                 "step": body.step if body else None,
                 "checkpoint": body.checkpoint if body else None,
-                "curve": [list(point) for point in body.curve] if body else [],
+                "curve": body.curve if body else [],
             }
         )
     return sorted(rows, key=lambda row: _order(row, ("agent", "game", "train_seed", "job_id")))
