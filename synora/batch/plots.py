@@ -25,6 +25,7 @@ from synora.core.latex_text import one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 FORMATS = ("png", "pdf", "svg")
@@ -206,6 +207,7 @@ def plot_atari_games(collected: Collected) -> Figure | None:
     axes.axvline(0, color="black", linewidth=0.8)
     axes.axvline(1, color="grey", linestyle=":", linewidth=1)
     axes.set_xscale("symlog", linthresh=1)
+    _plain_ticks(axes.xaxis)
     axes.set_xlabel("human-normalised score (0: random, 1: human; logarithmic beyond 1)")
     _rows(axes, games)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=min(3, len(columns)))
@@ -308,6 +310,8 @@ def plot_compute(collected: Collected) -> Figure | None:
                 text = f"{row['model']} {row['dtype'] or ''}".strip()
                 axes.annotate(_text(text), place, xytext=(4, 3), textcoords="offset points", fontsize=6)
         axes.set(xscale="log", yscale="log", xlabel="peak memory, MiB", ylabel="median latency, ms")
+        _plain_ticks(axes.xaxis)
+        _plain_ticks(axes.yaxis)
         axes.set_title(_text(" ".join(filter(None, device))))
         for number, mode in enumerate(modes):
             axes.plot([], [], MARKERS[number % len(MARKERS)], color="grey", label=_text(mode))
@@ -390,8 +394,18 @@ def _rows(axes: Axes, names: Sequence[str]) -> None:
     axes.grid(visible=False, axis="y")
 
 
+def _plain_ticks(axis: Axis) -> None:
+    """Write plain numbers at a logarithmic axis; its own are mathematics, which we switch off for the sake of names."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    low, high = sorted(axis.get_view_interval())
+    few = low > 0 and high / low < 20  # one power of ten or two: the marks between have numbers, too
+    axis.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:g}") if few else NullFormatter())
+
+
 def _note(figure: Figure, text: str) -> None:
-    figure.supxlabel(_text(text), fontsize=7, color="dimgrey")
+    figure.supxlabel(text, fontsize=7, color="dimgrey")
 
 
 def _games_note(found: Sequence[Row]) -> str:
