@@ -6,6 +6,7 @@ MAKEFLAGS += --no-print-directory
 
 BENCH_ARGS ?=
 AGENT ?= dreamerv2
+ARGS ?=
 EXPERIMENT ?= catch
 LEARN_ARGS ?=
 TEST_ARGS ?=
@@ -17,10 +18,10 @@ SHELL_FILES := { git ls-files -z --cached --others --exclude-standard -- '*.sh' 
 # The environment-independent requirements: hashes, and no addresses of package indexes.
 EXPORT := uv export --quiet --all-extras --no-dev --no-emit-project --no-header --format requirements-txt
 
-.PHONY: help bench bench-all learn-check sync test lint format lock lock-check check docs clean
+.PHONY: help bench bench-all atari100k collect learn-check sync test lint format lock lock-check check docs clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo '  BENCH_ARGS="--preset small" goes to the sweep, TEST_ARGS="-k rssm" to pytest.'
 
@@ -29,6 +30,12 @@ bench: ## Compute sweep over the core models (bash scripts/benchmark_models.sh)
 
 bench-all: ## The same with the heavy models
 	@bash scripts/benchmark_models.sh --all $(BENCH_ARGS)
+
+atari100k: sync ## Train and benchmark agents on Atari 100k (ARGS="--games Pong --num-seeds 2"); continues after a stop
+	@$(RUN) synora atari-100k --benchmark $(ARGS)
+
+collect: sync ## Put results together into tables, plots and a page (ARGS="results/atari_100k --strict")
+	@$(RUN) synora collect $(ARGS)
 
 learn-check: sync ## Prove that AGENT learns EXPERIMENT (hours; bar and figures: docs/learning)
 	@$(RUN) python benchmarks/learn_check.py --agent $(AGENT) --experiment $(EXPERIMENT) $(LEARN_ARGS)
