@@ -44,6 +44,12 @@ def test_published_scores_are_those_of_the_reference() -> None:
     if not path.exists():
         pytest.skip("no ../shared")
     rows = list(csv.DictReader(path.open()))
-    assert {(row["agent"], row["name"]): float(row["score"]) for row in rows} == {
+    names = {"Dreamer": "DreamerV3"}  # the column of that paper's own agent
+    expected = {
+        (names.get(row["agent"], row["agent"]), row["name"]): float(row["score"])
+        for row in rows
+        if row["level"] != "overall"
+    }
+    assert expected == {
         (agent, name): score for agent, scores in published_scores().items() for name, score in scores.items()
     }
