@@ -123,8 +123,7 @@ def plot_aggregates(collected: Collected) -> Figure | None:
             if one.get("value") is None:
                 continue
             colour = COLOURS[place % len(COLOURS)]
-            if one.get("low") is not None:
-                axes.plot([one["low"], one["high"]], [place, place], color=colour, linewidth=5, alpha=0.4)
+            _interval(axes, one, place, colour)
             axes.plot(one["value"], place, "o", color=colour, markerfacecolor="none" if published else colour)
         axes.set_title(STATISTICS[name])
         axes.set_xlabel("lower is better" if name == "optimality_gap" else "human-normalised score")
@@ -229,14 +228,12 @@ def plot_returns(collected: Collected) -> Figure | None:
         for cell in games[game]:
             place = keys.index(agent_key(cell))
             colour = COLOURS[place % len(COLOURS)]
-            if cell["low"] is not None:
-                axes.plot([cell["low"], cell["high"]], [place, place], color=colour, linewidth=5, alpha=0.4)
+            _interval(axes, cell, place, colour)
             runs = [run["mean"] for run in cell["runs"] if run["mean"] is not None]
             axes.plot(runs, [place] * len(runs), "|", color=colour, markersize=8)
             axes.plot(cell["mean"], place, MARKERS[place % len(MARKERS)], color=colour)
         axes.set_title(_text(game[0]))
         _rows(axes, names)
-
     more = len(games) - len(shown)
     _note(figure, "return; mark: mean over training runs, bar: 95% interval" + (f"; {more} more games" if more else ""))
     return figure
@@ -385,6 +382,12 @@ def _bytes(figure: Figure, extension: str) -> bytes:
     except (ValueError, RuntimeError, OverflowError) as error:
         raise SynoraError(f"matplotlib cannot draw a plot as {extension}: {error}") from error
     return stream.getvalue()
+
+
+def _interval(axes: Axes, one: Row, place: int, colour: str) -> None:
+    """Draw the interval of a figure, if it has one, as a bar along its row."""
+    if one.get("low") is not None:
+        axes.plot([one["low"], one["high"]], [place, place], color=colour, linewidth=5, alpha=0.4)
 
 
 def _rows(axes: Axes, names: Sequence[str]) -> None:

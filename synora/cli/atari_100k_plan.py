@@ -146,8 +146,9 @@ def split_names(texts: Sequence[str], flag: str) -> list[str]:
 def is_trained(agent: str) -> bool:
     """Return whether an agent is trained at all; the random one is not."""
     from synora.benchmarks.handler import load_adapter
+    from synora.cli import benchmark_common
 
-    return getattr(load_adapter(agent), "needs_checkpoint", None) is not False
+    return benchmark_common.is_trained(load_adapter(agent))
 
 
 def make_entries(settings: Settings) -> list[Entry]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import shlex
 import signal
@@ -140,6 +139,7 @@ def report(settings: Settings, notes: Sequence[str], published: Sequence[str] | 
     """
     from synora.batch.collect import collect_folders, write_collected
     from synora.batch.collect_report import as_text
+    from synora.cli.collect import draw_report
 
     plan = settings.out_dir / TRAIN_PLAN
     collected = collect_folders([settings.out_dir], plans=[plan] if plan.exists() else [], published=published)
@@ -148,12 +148,7 @@ def report(settings: Settings, notes: Sequence[str], published: Sequence[str] | 
     for note in collected["notes"]:
         print(f"synora: note: {note}", file=sys.stderr)
     write_collected(collected, settings.out_dir)
-    if importlib.util.find_spec("matplotlib") is None:
-        print("synora: note: no plots and no report.html: pip install 'synora[plot]'", file=sys.stderr)
-    else:
-        from synora.batch.html_report import write_html_report
-
-        write_html_report(collected, settings.out_dir)
+    draw_report(collected, settings.out_dir)
     print(f"\nReports: {settings.out_dir.resolve() / 'collected'}.{{json,csv,md,tex}}")
 
 

@@ -88,7 +88,7 @@ def collect(
     written = write_collected(collected, target)
     if not has_results(collected):
         raise SynoraError(f"no job succeeded; the failures are in {written[0].with_suffix('.md')}.")
-    _draw(collected, target, plots)
+    draw_report(collected, target, plots)
     print(f"\nReports: {target.resolve() / 'collected'}.{{json,csv,md,tex}}")
     if strict and not is_complete(collected):
         print("synora: error: --strict: something is missing, failed or in doubt; see above.", file=sys.stderr)
@@ -117,7 +117,7 @@ def _can_plot() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
-def _draw(collected: dict[str, Any], folder: Path, wanted: bool | None) -> None:
+def draw_report(collected: dict[str, Any], folder: Path, wanted: bool | None = None) -> None:
     """Write the plots and the page with everything on it, unless they are not wanted or cannot be drawn."""
     if wanted is False:
         return
